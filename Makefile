@@ -1,0 +1,50 @@
+# Two commands: `make demo` and `make test`. Everything they need is put into .venv from the hashed lock files.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test check lint format types layers soak bench lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements-dev.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup
+	@$(BIN)/fencepost demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup
+	$(BIN)/mypy
+
+layers: setup
+	$(BIN)/lint-imports
+	$(BIN)/deptry src
+
+check: lint types layers
+
+soak: setup
+	$(BIN)/python -m tests.crash.soak $(SOAK)
+
+bench: setup
+	$(BIN)/python -m bench $(BENCH)
+
+lock:
+	uv pip compile pyproject.toml --extra openai --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements.lock
+	uv pip compile pyproject.toml --extra openai --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -c requirements.lock -o requirements-dev.lock
+
+clean:
+	rm -rf .venv

@@ -1,0 +1,357 @@
+"""The vocabulary: everything that can be a fact of a session. Everything revolves around this file.
+
+An event is one immutable fact. It is written for the reader after the crash: each docstring says what the event's
+presence lets us claim and, where it matters, what its absence does. One event, one claim.
+
+Rules:
+    1. Flat JSON objects, snake_case, `type` first, then `seq` and `time`: `jq 'select(.type=="tool/call")'` is
+       enough to read a log.
+    2. `seq` is dense from 0; `time` is epoch milliseconds and may step back with the clock.
+    3. Text is Unicode that UTF-8 can carry and numbers are finite. What is not is normalised when the event is
+       made and named in `normalised` (JSON pointers), so that the same event comes back from every store.
+    4. A new type is declared in a `Vocabulary`; an undeclared one is refused at append.
+
+What this module refuses to be: a place for behaviour. What may follow what stands in `lifecycle`; bytes in `codec`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+Effect: TypeAlias = Literal["read", "idempotent", "write"]
+Gate: TypeAlias = Literal["step", "request", "tool", "closing"]
+Target: TypeAlias = Literal["turn", "step"]
+TurnEndReason: TypeAlias = Literal["completed", "aborted", "blocked", "error", "max_tokens", "interrupted"]
+HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
+Finish: TypeAlias = Literal["stop", "tool_calls", "max_tokens", "content_filter", "truncated", "cancelled"]
+Delta: TypeAlias = Literal["text", "reasoning"]
+
+EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
+
+
+class Text(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+    """A piece of text that a person wrote, a tool gave back, or the model said."""
+
+    text: str
+
+
+class Reasoning(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True):
+    """Text that the model marked as thinking: kept apart from the answer. `opaque` belongs to the provider."""
+
+    text: str
+    opaque: Json = None
+
+
+class CallRequest(msgspec.Struct, frozen=True, tag_field="type", tag="tool_call", omit_defaults=True):
+    """The model asks for a call. `call_id` is ours; `arguments` is the model's text, to the letter, JSON or not."""
+
+    call_id: str
+    name: str
+    arguments: str
+    provider_id: str = ""
+
+
+Block: TypeAlias = Text | Reasoning | CallRequest
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one answer, as the provider counted them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class ToolSpec(msgspec.Struct, frozen=True):
+    """What the model is told of a tool: part of the request, so part of the log."""
+
+    name: str
+    description: str
+    parameters: dict[str, Json]
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Marks that any event may carry, written last and only when set."""
+
+    normalised: tuple[str, ...] = ()
+    """JSON pointers of the values that were replaced when the event was made."""
+    ignorable: bool = False
+    """Set on a plugin's event that a reader without that plugin may step over."""
+
+
+class Event(Marks, frozen=True, tag_field="type", omit_defaults=True):
+    """What all events have: `seq`, dense from 0, and `time` in epoch milliseconds."""
+
+    seq: int
+    time: int
+
+    @classmethod
+    def type_name(cls) -> str:
+        """The value of `type` on disk."""
+        return str(cls.__struct_config__.tag)
+
+
+# --- ownership and input ----------------------------------------------------------------------------------------
+
+
+class SessionOwner(Event, frozen=True, tag="session/owner"):
+    """A new writer took over, and this is its first append. Epochs grow by one; a smaller one is stale (law 8).
+
+    `set_aside` counts the torn bytes that this writer moved out of the log before it appended.
+    """
+
+    owner: str
+    epoch: int
+    resumed: bool
+    set_aside: int = 0
+
+
+class InputQueued(Event, frozen=True, tag="input/queued"):
+    """The prompt is ours: it is not lost and runs once. Acknowledged only after it is durable (law 9)."""
+
+    input_id: str
+    target: Target
+    content: tuple[Text, ...]
+
+
+class InputDropped(Event, frozen=True, tag="input/dropped"):
+    """That prompt will not run."""
+
+    input_id: str
+    reason: str
+
+
+# --- turns and steps --------------------------------------------------------------------------------------------
+
+
+class TurnStart(Event, frozen=True, tag="turn/start"):
+    """A turn opened under these gates. Without `tool` among them a missing `tool/call` proves nothing (law 10).
+
+    `continues` names the interrupted turn that this one goes on with.
+    """
+
+    turn: int
+    gates: tuple[Gate, ...]
+    policy: str
+    continues: int | None = None
+
+
+class TurnEnd(Event, frozen=True, tag="turn/end"):
+    """Nothing is owed any more. `interrupted` is written by repair only; `error` says what and `code` why."""
+
+    turn: int
+    reason: TurnEndReason
+    code: str = ""
+    message: str = ""
+    synthetic: bool = False
+
+
+class StepStart(Event, frozen=True, tag="step/start"):
+    """One model request and the calls of its answer begin. Written behind the step gate."""
+
+    turn: int
+    step: int
+
+
+class StepEnd(Event, frozen=True, tag="step/end"):
+    """Every call of the step has its result."""
+
+    turn: int
+    step: int
+    synthetic: bool = False
+
+
+class UserMessage(Event, frozen=True, tag="user/message"):
+    """The model saw, or is about to see, this. Consumes `input_id`: absent from here on from what is pending."""
+
+    message_id: str
+    content: tuple[Text, ...]
+    source: str
+    input_id: str | None = None
+
+
+class RequestHeader(Event, frozen=True, tag="request/header"):
+    """All that shapes requests from here on, beside the messages. The newest one is in force."""
+
+    provider: str
+    model: str
+    settings: dict[str, Json]
+    system: str
+    tools: tuple[ToolSpec, ...]
+    reason: HeaderReason
+
+
+class RequestRetry(Event, frozen=True, tag="request/retry"):
+    """The attempt failed and another follows in the same step. Chunks before this belong to the failed attempt."""
+
+    turn: int
+    step: int
+    attempt: int
+    code: str
+    message: str
+    delay_ms: int
+
+
+class AssistantChunk(Event, frozen=True, tag="assistant/chunk"):
+    """Streamed text. Packed into runs on disk; a run without its `assistant/message` is half an answer."""
+
+    turn: int
+    step: int
+    delta: str
+    kind: Delta = "text"
+
+
+class AssistantMessage(Event, frozen=True, tag="assistant/message"):
+    """The answer, whole; or, with `interrupted`, the part of a cancelled or cut one that a person saw.
+
+    A call that is asked for here and has no `tool/call` behind it was not admitted (but see laws 2 and 10).
+    """
+
+    turn: int
+    step: int
+    message_id: str
+    content: tuple[Block, ...]
+    finish: Finish
+    usage: Usage | None = None
+    interrupted: bool = False
+
+
+# --- calls ------------------------------------------------------------------------------------------------------
+
+
+class ApprovalAsked(Event, frozen=True, tag="approval/asked"):
+    """A person was asked. The question is void after a crash: the call was not admitted."""
+
+    call_id: str
+    question: str
+
+
+class ApprovalDecided(Event, frozen=True, tag="approval/decided"):
+    """The answer, and whose it was."""
+
+    call_id: str
+    allowed: bool
+    by: str
+    remember: bool = False
+
+
+class ToolCall(Event, frozen=True, tag="tool/call"):
+    """Admitted by every policy; its body is next, behind the tool gate.
+
+    Durable before the body runs (law 1). Present without a result: the outcome is unknown. Absent under a tool
+    gate: the body did not run (law 2).
+    """
+
+    turn: int
+    step: int
+    call_id: str
+    name: str
+    arguments: dict[str, Json]
+    effect: Effect
+    parent: str | None = None
+
+
+class ToolResult(Event, frozen=True, tag="tool/result"):
+    """Finished; no other result follows (law 5). `synthetic` ones are written by repair, `settled_by` by evidence."""
+
+    turn: int
+    step: int
+    call_id: str
+    content: tuple[Text, ...]
+    is_error: bool = False
+    code: str = ""
+    synthetic: bool = False
+    settled_by: str = ""
+
+
+class ToolNote(Event, frozen=True, tag="tool/note"):
+    """Something learnt about a call after its result: a thread that was given up on answered late. Never a result."""
+
+    call_id: str
+    text: str
+
+
+# --- vocabulary -------------------------------------------------------------------------------------------------
+
+CORE_EVENTS: tuple[type[Event], ...] = (
+    SessionOwner,
+    InputQueued,
+    InputDropped,
+    TurnStart,
+    TurnEnd,
+    StepStart,
+    StepEnd,
+    UserMessage,
+    RequestHeader,
+    RequestRetry,
+    AssistantChunk,
+    AssistantMessage,
+    ApprovalAsked,
+    ApprovalDecided,
+    ToolCall,
+    ToolResult,
+    ToolNote,
+)
+
+
+class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chunks"):
+    """A storage form, not an event: `n` consecutive chunks of one step and kind, with their times as differences.
+
+    `codec.pack` makes runs and `codec.expand` gives the very same events back.
+    """
+
+    seq: int
+    time: int
+    n: int
+    turn: int
+    step: int
+    kind: Delta
+    dt: list[int]
+    deltas: list[str]
+
+    @property
+    def last_seq(self) -> int:
+        """Sequence number of the last chunk in the run."""
+        return self.seq + self.n - 1
+
+    @property
+    def last_time(self) -> int:
+        """Time of the last chunk in the run, in epoch milliseconds."""
+        return self.time + sum(self.dt)
+
+
+class UnknownEvent(msgspec.Struct, frozen=True):
+    """An event of a type that is not declared here: kept to the byte, shown and exported, never interpreted."""
+
+    seq: int
+    time: int
+    type: str
+    raw: bytes
+    ignorable: bool
+
+
+Entry: TypeAlias = Event | ChunkRun | UnknownEvent
+
+
+class Header(msgspec.Struct, frozen=True, tag_field="type", tag="session", omit_defaults=True):
+    """What a session is, written once with its first batch. Not an event."""
+
+    session: str
+    created: int
+    cwd: str
+    format: int
+    parent: str | None = None
+
+
+def text_of(content: tuple[Block, ...] | tuple[Text, ...]) -> str:
+    """The plain text of some content, for people and for providers that take strings."""
+    return "".join(block.text for block in content if isinstance(block, Text))
+
+
+def calls_of(message: AssistantMessage) -> tuple[CallRequest, ...]:
+    """The calls that a message asks for, in the model's order."""
+    return tuple(block for block in message.content if isinstance(block, CallRequest))

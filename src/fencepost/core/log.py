@@ -1,0 +1,322 @@
+"""The in-memory log of one session, and the fold over it that everything else asks.
+
+`Log.append` is synchronous: it makes the event, checks it against the lifecycle table and the bookkeeping below,
+commits it to memory and tells the subscribers. It never waits and does no IO; durability is the journal's business.
+
+Bookkeeping rules (the second half of legality; the first is `lifecycle.TABLE`):
+    1. seq is dense from 0.
+    2. Turns count up by one over the session's life, steps by one within a turn.
+    3. A call is asked for once, admitted at most once, answered exactly once (law 5). A nested call names a parent
+       that is admitted and not yet answered.
+    4. An input is queued once, and consumed or dropped once.
+    5. A step ends only when every call of it has its result; nested calls end before their parent.
+    6. Owner epochs grow by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from fencepost.core import events as ev
+from fencepost.core.codec import Vocabulary, expand
+from fencepost.core.lifecycle import State, next_state
+from fencepost.core.normalise import make
+from fencepost.errors import IllegalEventError, UndeclaredEventError
+
+E = TypeVar("E", bound=ev.Event)
+Subscriber = Callable[[ev.Event, int], None]
+
+
+class CallRecord(msgspec.Struct):
+    """What the log says about one call so far."""
+
+    call_id: str
+    name: str
+    arguments: str
+    turn: int
+    step: int
+    asked_seq: int
+    provider_id: str = ""
+    parent: str | None = None
+    admitted: ev.ToolCall | None = None
+    result: ev.ToolResult | None = None
+
+
+class Turn(msgspec.Struct):
+    """The newest turn, open or closed."""
+
+    number: int
+    gates: tuple[ev.Gate, ...]
+    policy: str
+    step: int = 0
+    ended: ev.TurnEndReason | None = None
+
+
+class Fold:
+    """The state of a session after some events. Mutated by `apply` only, which also refuses what is illegal."""
+
+    def __init__(self) -> None:
+        self.next_seq = 0
+        self.last_time = 0
+        self.state = State.IDLE
+        self.turn: Turn | None = None
+        self.turns: dict[int, Turn] = {}
+        self.calls: dict[str, CallRecord] = {}
+        self.owed: dict[str, None] = {}
+        """Calls of the open step without a result, in the order in which they were asked for."""
+        self.pending: dict[str, ev.InputQueued] = {}
+        self.owner: ev.SessionOwner | None = None
+        self.header: ev.RequestHeader | None = None
+        self.answers = 0
+        """Whole answers so far; the scripted model counts its lines by it."""
+        self._inputs: set[str] = set()
+        self._plan: dict[type[ev.Event], Callable[[Any], None]] = {
+            ev.SessionOwner: self._owner,
+            ev.InputQueued: self._queued,
+            ev.InputDropped: self._dropped,
+            ev.TurnStart: self._turn_start,
+            ev.TurnEnd: self._turn_end,
+            ev.StepStart: self._step_start,
+            ev.StepEnd: self._step_end,
+            ev.UserMessage: self._user,
+            ev.RequestHeader: self._header,
+            ev.RequestRetry: self._in_step,
+            ev.AssistantMessage: self._answer,
+            ev.ApprovalAsked: self._about_call,
+            ev.ApprovalDecided: self._about_call,
+            ev.ToolCall: self._call,
+            ev.ToolResult: self._result,
+        }
+
+    def apply(self, event: ev.Event) -> None:
+        """Take one event in.
+
+        Raises:
+            IllegalEventError: it may not follow; the fold is as it was.
+        """
+        if event.seq != self.next_seq:
+            raise IllegalEventError(f"{event.type_name()}: seq {event.seq} where {self.next_seq} is next")
+        kind = type(event)
+        after = next_state(self.state, kind)
+        if after is None:
+            raise IllegalEventError(f"{kind.type_name()} may not follow in state {self.state.value} (seq {event.seq})")
+        step = self._plan.get(kind)
+        if step is not None:
+            step(event)
+        elif kind is ev.AssistantChunk:
+            self._in_step(event)
+        self.state = after
+        self.next_seq += 1
+        self.last_time = event.time
+
+    def apply_run(self, run: ev.ChunkRun) -> None:
+        """Take a packed run of chunks in: the same as its members one by one."""
+        if run.seq != self.next_seq or self.state is not State.STEP:
+            raise IllegalEventError(f"a run of chunks may not follow here (seq {run.seq}, state {self.state.value})")
+        self._in_step(run)
+        self.next_seq = run.seq + run.n
+        self.last_time = run.last_time
+
+    def skip(self, event: ev.UnknownEvent) -> None:
+        """Step over an ignorable event of an unknown type."""
+        if event.seq != self.next_seq:
+            raise IllegalEventError(f"{event.type}: seq {event.seq} where {self.next_seq} is next")
+        self.next_seq += 1
+        self.last_time = event.time
+
+    def take(self, entry: ev.Entry) -> None:
+        """Take an entry of any kind in."""
+        if isinstance(entry, ev.ChunkRun):
+            self.apply_run(entry)
+        elif isinstance(entry, ev.UnknownEvent):
+            self.skip(entry)
+        else:
+            self.apply(entry)
+
+    # --- one rule each ------------------------------------------------------------------------------------------
+
+    def _owner(self, event: ev.SessionOwner) -> None:
+        expected = self.owner.epoch + 1 if self.owner else 1
+        _require(event.epoch == expected, event, f"epoch {event.epoch} where {expected} is next")
+        self.owner = event
+
+    def _queued(self, event: ev.InputQueued) -> None:
+        _require(event.input_id not in self._inputs, event, f"input {event.input_id} was queued before")
+        self._inputs.add(event.input_id)
+        self.pending[event.input_id] = event
+
+    def _dropped(self, event: ev.InputDropped) -> None:
+        _require(event.input_id in self.pending, event, f"input {event.input_id} is not pending")
+        del self.pending[event.input_id]
+
+    def _turn_start(self, event: ev.TurnStart) -> None:
+        expected = self.turn.number + 1 if self.turn else 1
+        _require(event.turn == expected, event, f"turn {event.turn} where {expected} is next")
+        self.turn = Turn(event.turn, event.gates, event.policy)
+        self.turns[event.turn] = self.turn
+
+    def _turn_end(self, event: ev.TurnEnd) -> None:
+        turn = self._open_turn(event)
+        turn.ended = event.reason
+
+    def _step_start(self, event: ev.StepStart) -> None:
+        turn = self._open_turn(event)
+        _require(event.step == turn.step + 1, event, f"step {event.step} where {turn.step + 1} is next")
+        turn.step = event.step
+
+    def _step_end(self, event: ev.StepEnd) -> None:
+        self._in_step(event)
+        _require(not self.owed, event, f"calls without a result: {', '.join(self.owed)}")
+
+    def _user(self, event: ev.UserMessage) -> None:
+        if event.input_id is not None:
+            _require(event.input_id in self.pending, event, f"input {event.input_id} is not pending")
+            del self.pending[event.input_id]
+
+    def _header(self, event: ev.RequestHeader) -> None:
+        self.header = event
+
+    def _answer(self, event: ev.AssistantMessage) -> None:
+        self._in_step(event)
+        asked = ev.calls_of(event)
+        for call in asked:
+            _require(call.call_id not in self.calls, event, f"call {call.call_id} was asked for before")
+        _require(len({call.call_id for call in asked}) == len(asked), event, "one call_id is used twice")
+        for call in asked:
+            self.calls[call.call_id] = CallRecord(
+                call.call_id, call.name, call.arguments, event.turn, event.step, event.seq, call.provider_id
+            )
+            self.owed[call.call_id] = None
+        self.answers += not event.interrupted
+
+    def _about_call(self, event: ev.ApprovalAsked | ev.ApprovalDecided) -> None:
+        _require(
+            event.call_id in self.owed or event.call_id not in self.calls,
+            event,
+            f"call {event.call_id} has its result already",
+        )
+
+    def _call(self, event: ev.ToolCall) -> None:
+        self._in_step(event)
+        record = self.calls.get(event.call_id)
+        if event.parent is not None:
+            record = self._nested(event, record)
+        _require(record is not None, event, f"call {event.call_id} was not asked for")
+        assert record is not None
+        _require(
+            record.admitted is None and record.result is None,
+            event,
+            f"call {event.call_id} was admitted before",
+        )
+        record.admitted = event
+
+    def _nested(self, event: ev.ToolCall, record: CallRecord | None) -> CallRecord:
+        parent = self.calls.get(event.parent or "")
+        open_parent = parent is not None and parent.admitted is not None and parent.result is None
+        _require(open_parent, event, f"parent {event.parent} is not running")
+        _require(record is None, event, f"call {event.call_id} is known already")
+        arguments = msgspec.json.encode(event.arguments).decode()
+        nested = CallRecord(
+            event.call_id, event.name, arguments, event.turn, event.step, event.seq, parent=event.parent
+        )
+        self.calls[event.call_id] = nested
+        self.owed[event.call_id] = None
+        return nested
+
+    def _result(self, event: ev.ToolResult) -> None:
+        self._in_step(event)
+        record = self.calls.get(event.call_id)
+        _require(record is not None, event, f"call {event.call_id} was not asked for")
+        assert record is not None
+        _require(record.result is None, event, f"call {event.call_id} has its result already (law 5)")
+        children = [name for name in self.owed if self.calls[name].parent == event.call_id]
+        _require(not children, event, f"nested calls without a result: {', '.join(children)}")
+        record.result = event
+        del self.owed[event.call_id]
+
+    def _open_turn(self, event: ev.TurnEnd | ev.StepStart) -> Turn:
+        _require(self.turn is not None and self.turn.number == event.turn, event, f"turn {event.turn} is not open")
+        assert self.turn is not None
+        return self.turn
+
+    def _in_step(self, event: Any) -> None:
+        turn = self.turn
+        if turn is None or turn.number != event.turn or turn.step != event.step:
+            _require(False, event, f"turn {event.turn} step {event.step} is not open")
+
+
+def _require(condition: bool, event: Any, why: str) -> None:
+    if not condition:
+        raise IllegalEventError(f"{type(event).__struct_config__.tag} (seq {event.seq}): {why}")
+
+
+class Log:
+    """The ordered events of one session, with its header and its fold.
+
+    Args:
+        header: the session's header.
+        clock: epoch milliseconds; handed in, so that the core reads no clock.
+        vocabulary: the event types that may be appended.
+        entries: what is durable already.
+
+    Raises:
+        IllegalEventError: `entries` do not make a legal log.
+    """
+
+    def __init__(
+        self,
+        header: ev.Header,
+        clock: Callable[[], int],
+        vocabulary: Vocabulary,
+        entries: Iterable[ev.Entry] = (),
+    ) -> None:
+        self.header = header
+        self.vocabulary = vocabulary
+        self.entries: list[ev.Entry] = []
+        self.fold = Fold()
+        self._clock = clock
+        self._subscribers: list[Subscriber] = []
+        for entry in entries:
+            self.fold.take(entry)
+            self.entries.append(entry)
+
+    def __repr__(self) -> str:
+        return f"<Log {self.header.session} | {self.fold.next_seq} events | {self.fold.state.value}>"
+
+    def append(self, cls: type[E], /, *, at: int | None = None, **fields: Any) -> E:
+        """Make one event and commit it to memory.
+
+        Args:
+            cls: the event's type.
+            at: its time in epoch milliseconds; the clock's if left out (repair reuses the last event's time).
+            fields: its fields.
+
+        Raises:
+            UndeclaredEventError: no plugin declares the type.
+            IllegalEventError: the event is malformed or may not follow; nothing changed.
+        """
+        if cls not in self.vocabulary:
+            raise UndeclaredEventError(f"{cls.type_name()}: no composed plugin declares this event type")
+        event, encoded = make(cls, self.fold.next_seq, self._clock() if at is None else at, **fields)
+        self.fold.apply(event)
+        self.entries.append(event)
+        for subscriber in self._subscribers:
+            subscriber(event, len(encoded))
+        return event
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Call `subscriber(event, encoded_size)` after each append; returns what ends that."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def events(self, start: int = 0) -> Iterator[ev.Event | ev.UnknownEvent]:
+        """All events from seq `start` on, runs expanded."""
+        for entry in self.entries:
+            if isinstance(entry, ev.ChunkRun):
+                if entry.last_seq >= start:
+                    yield from (chunk for chunk in expand(entry) if chunk.seq >= start)
+            elif entry.seq >= start:
+                yield entry
