@@ -16,11 +16,14 @@ What this module refuses to be: a place for behaviour. What may follow what stan
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+if TYPE_CHECKING:
+    Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+else:
+    Json = Any  # a decoder cannot be built from a type that names itself; what it reads from JSON is JSON anyway
 Effect: TypeAlias = Literal["read", "idempotent", "write"]
 Gate: TypeAlias = Literal["step", "request", "tool", "closing"]
 Target: TypeAlias = Literal["turn", "step"]
