@@ -1,10 +1,14 @@
-"""What a tool is: a name, a schema, a declared effect and a body; and `@tool`, which makes one from a function.
+"""What a tool is: a name, a schema, a declared effect and a body.
 
-A body gets a `CallContext`. What it gives back is text (or something that JSON can show as text), or a `ToolReply`
-that says more. What it raises becomes an error result that the model reads; it never ends the turn.
+A body gets a `CallContext` and arguments that fit the schema. What it gives back is text (or something that JSON can
+show as text), or a `ToolReply` that says more. What it raises becomes an error result that the model reads; it never
+ends the turn.
 
 The effect decides what may be claimed and done after a crash: `read` may run again and overlaps with other reads,
 `idempotent` may run again with the same `call_id`, `write` (the default) may not.
+
+What this module refuses to be: the pipeline that runs calls (`toolrun`), or the way from a function to a tool
+(`toolmaker`).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from fencepost.core.events import Effect, ToolSpec
+from fencepost.errors import UsageError
 from fencepost.runtime.cancel import CancelSignal
 
 
@@ -28,12 +33,14 @@ class ToolReply(msgspec.Struct, frozen=True):
         code: stable name of the failure; never one of `verdict.NOT_ENTERED`, for the body was entered.
         unknown: the body cannot say what happened (it was timed out, cut off or cancelled while acting): the live
             form of `outcome_unknown`. `text` then is the cause, as half a sentence.
+        detail: what an `unknown` reply can still show, such as the output until then; stands below the sentence.
     """
 
     text: str
     is_error: bool = False
     code: str = ""
     unknown: bool = False
+    detail: str = ""
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -45,7 +52,7 @@ class CallContext(msgspec.Struct, frozen=True):
         cwd: the session's working directory.
         cancel: the turn's cancel signal. A body that can stop early watches it.
         progress: tell the person something while the body runs; not kept.
-        files: a directory of this session for what is too large for the log; made when first used.
+        files: a directory of this session for what is too large for the log; who uses it first makes it.
     """
 
     call_id: str
@@ -57,30 +64,47 @@ class CallContext(msgspec.Struct, frozen=True):
 
 
 Body: TypeAlias = Callable[[CallContext, dict[str, Any]], Awaitable[Any]]
+ThreadBody: TypeAlias = Callable[[CallContext, dict[str, Any]], Any]
 Guard: TypeAlias = Callable[[dict[str, Any], Path], str | None]
+Parse: TypeAlias = Callable[[dict[str, Any]], object]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool.
+    """A tool. It has either a `body` or a `thread`, never both.
 
     Attributes:
         spec: what the model is told.
-        body: what runs behind the gate.
+        body: what runs behind the gate, on the loop.
+        thread: what runs behind the gate, in a thread of its own, and cannot be stopped: a cancelled call is given
+            up on, and what it says later is a note.
         effect: see the module's docstring.
         timeout: seconds after which a call is given up on (`outcome_unknown`); None: never.
         parallel: whether calls may overlap with others; None: as the effect says (`read` overlaps).
         guard: says, for given arguments and working directory, why a person should be asked even though the effect
             alone would pass; None if there is no reason.
-        thread: the body is a plain function that runs in a thread, and cannot be stopped.
+        parse: checks what a schema cannot say; raises `msgspec.ValidationError`. Used by `schema.validate` only.
+        function: what `@tool` was put on, for whoever wants to call it without a runtime.
+
+    Raises:
+        UsageError: not exactly one of `body` and `thread` is given.
     """
 
     spec: ToolSpec
-    body: Body
+    body: Body | None = None
+    thread: ThreadBody | None = None
     effect: Effect = "write"
     timeout: float | None = None
     parallel: bool | None = None
     guard: Guard | None = None
-    thread: Callable[..., Any] | None = None
+    parse: Parse | None = None
+    function: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.body is None) == (self.thread is None):
+            raise UsageError(
+                f"tool {self.spec.name!r} needs one way to run and has {'none' if self.body is None else 'two'}",
+                next_act="Give it either `body` (async) or `thread` (plain)",
+            )
 
     @property
     def name(self) -> str:
