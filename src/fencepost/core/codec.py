@@ -61,20 +61,29 @@ class Vocabulary:
     def __contains__(self, kind: type[ev.Event]) -> bool:
         return kind in self._set
 
-    def decode(self, line: bytes | memoryview) -> ev.Entry:
+    def declares(self, name: str) -> bool:
+        """Whether `name` is the type of a declared event."""
+        return name in self._names
+
+    def decode(self, line: bytes | memoryview, *, vouched: bool = False) -> ev.Entry:
         """One entry from its canonical bytes, without the newline.
+
+        Args:
+            line: the bytes. A run of chunks goes on referring to them.
+            vouched: a checksum says that these bytes are what was written; the texts of a run are then left unread
+                until someone asks for them.
 
         Raises:
             NotARecordError: the bytes are not one whole event.
         """
         try:
             entry: ev.Entry = self._decode(line)
+            if type(entry) is ev.ChunkRun:
+                _check_run(entry, vouched=vouched)
         except msgspec.DecodeError as error:
             return self._unknown(bytes(line), error)
         except UnicodeDecodeError as error:
             raise NotARecordError(f"not UTF-8: {error.reason}") from None
-        if isinstance(entry, ev.ChunkRun) and not entry.n == len(entry.deltas) == len(entry.dt) + 1:
-            raise NotARecordError(f"a run of {entry.n} chunks holds {len(entry.deltas)}")
         return entry
 
     def _unknown(self, line: bytes, error: Exception) -> ev.UnknownEvent:
@@ -85,6 +94,12 @@ class Vocabulary:
         if peek.type in self._names:
             raise NotARecordError(f"{peek.type}: {error}") from None
         return ev.UnknownEvent(peek.seq, peek.time, peek.type, line, peek.ignorable)
+
+
+def _check_run(run: ev.ChunkRun, *, vouched: bool) -> None:
+    texts = run.n if vouched else len(run.deltas)
+    if not run.n == texts == len(run.dt) + 1:
+        raise NotARecordError(f"a run of {run.n} chunks holds {texts} texts and {len(run.dt)} times")
 
 
 CORE = Vocabulary()
@@ -133,7 +148,7 @@ def _close(run: list[ev.AssistantChunk]) -> Iterator[ev.Entry]:
         first.step,
         first.kind,
         dt,
-        [chunk.delta for chunk in run],
+        msgspec.Raw(_encode([chunk.delta for chunk in run])),
     )
 
 

@@ -301,10 +301,11 @@ CORE_EVENTS: tuple[type[Event], ...] = (
 )
 
 
-class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chunks"):
+class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chunks", rename={"packed": "deltas"}):
     """A storage form, not an event: `n` consecutive chunks of one step and kind, with their times as differences.
 
-    `codec.pack` makes runs and `codec.expand` gives the very same events back.
+    `codec.pack` makes runs and `codec.expand` gives the very same events back. The texts stay the JSON that they are
+    on disk until someone asks for them: a log of a million chunks opens without making a million strings.
     """
 
     seq: int
@@ -314,7 +315,12 @@ class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chu
     step: int
     kind: Delta
     dt: list[int]
-    deltas: list[str]
+    packed: msgspec.Raw
+
+    @property
+    def deltas(self) -> list[str]:
+        """The texts of the chunks. Decoded at each call."""
+        return _texts(self.packed)
 
     @property
     def last_seq(self) -> int:
@@ -325,6 +331,9 @@ class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chu
     def last_time(self) -> int:
         """Time of the last chunk in the run, in epoch milliseconds."""
         return self.time + sum(self.dt)
+
+
+_texts = msgspec.json.Decoder(list[str]).decode
 
 
 class UnknownEvent(msgspec.Struct, frozen=True):
