@@ -65,6 +65,17 @@ class Vocabulary:
         """Whether `name` is the type of a declared event."""
         return name in self._names
 
+    def know(self, entries: Iterable[ev.Entry]) -> list[ev.Entry]:
+        """The same entries, those of plugins decoded that are declared here and were unknown to the store.
+
+        Raises:
+            NotARecordError: an event of a declared type is not whole.
+        """
+        return [
+            self.decode(entry.raw) if isinstance(entry, ev.UnknownEvent) and entry.type in self._names else entry
+            for entry in entries
+        ]
+
     def decode(self, line: bytes | memoryview, *, vouched: bool = False) -> ev.Entry:
         """One entry from its canonical bytes, without the newline.
 

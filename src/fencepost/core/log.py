@@ -15,13 +15,15 @@ Bookkeeping rules (the second half of legality; the first is `lifecycle.TABLE`):
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
 from fencepost.core import events as ev
-from fencepost.core.codec import Vocabulary, expand
+from fencepost.core.codec import Vocabulary, expand, last_seq
 from fencepost.core.lifecycle import State, next_state
 from fencepost.core.normalise import make
 from fencepost.errors import IllegalEventError, UndeclaredEventError
@@ -314,9 +316,9 @@ class Log:
 
     def events(self, start: int = 0) -> Iterator[ev.Event | ev.UnknownEvent]:
         """All events from seq `start` on, runs expanded."""
-        for entry in self.entries:
+        first = bisect.bisect_left(self.entries, start, key=last_seq)
+        for entry in itertools.islice(self.entries, first, None):
             if isinstance(entry, ev.ChunkRun):
-                if entry.last_seq >= start:
-                    yield from (chunk for chunk in expand(entry) if chunk.seq >= start)
-            elif entry.seq >= start:
+                yield from (chunk for chunk in expand(entry) if chunk.seq >= start)
+            else:
                 yield entry

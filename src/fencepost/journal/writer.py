@@ -68,6 +68,7 @@ class Writer:
         self._machine = Batching(end, window=window_ms / 1000, bound=bound)
         self._watermark = stored.watermark
         self._on_state = on_state
+        self._on_watermark: list[Callable[[int], None]] = []
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
@@ -94,6 +95,11 @@ class Writer:
     def pending_bytes(self) -> int:
         """Bytes appended and not yet acknowledged."""
         return self._machine.pending
+
+    def on_watermark(self, listener: Callable[[int], None]) -> Callable[[], None]:
+        """Call `listener` with the watermark each time it moves; returns what ends that."""
+        self._on_watermark.append(listener)
+        return lambda: self._on_watermark.remove(listener)
 
     async def flush(self) -> None:
         """Return when all that was appended before the call is durable; at once if it is already.
@@ -215,6 +221,8 @@ class Writer:
 
     def _landed(self, write: Write) -> None:
         self._watermark = write.last_seq
+        for listener in self._on_watermark:
+            listener(write.last_seq)
         if self.problem is not None:
             self.problem = None
             self._tell()

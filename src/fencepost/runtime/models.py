@@ -10,6 +10,7 @@ Rules for adapters:
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -89,3 +90,14 @@ class Model(Protocol):
     async def close(self) -> None:
         """Release connections. Idempotent."""
         ...
+
+
+@contextlib.asynccontextmanager
+async def closing_stream(stream: AsyncIterator[ModelDelta]) -> AsyncIterator[AsyncIterator[ModelDelta]]:
+    """A stream that is closed at the end of the block, so that whoever stops early also ends the request."""
+    try:
+        yield stream
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()

@@ -12,6 +12,7 @@ What a store refuses to be: a cache, a queue or a scheduler. Batching, watermark
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -128,6 +129,15 @@ class Store(Protocol):
     @property
     def durable(self) -> bool:
         """Whether what is appended survives the process."""
+        ...
+
+    @property
+    def ownership(self) -> str:
+        """What keeps a second writer out, in a few words for people."""
+        ...
+
+    def files(self, session: str) -> Path:
+        """A directory for what belongs to a session and is too large for its log; made by whoever first writes."""
         ...
 
     async def create(self, header: Header) -> Handle:

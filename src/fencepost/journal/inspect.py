@@ -1,0 +1,244 @@
+"""Looking at a stored session: its state, and a verdict for every call. Reads only (law 7).
+
+running       another live process owns it; calls without a result are `running`, for no verdict is given yet
+damaged       durable bytes are not whole, or an event stands where it may not; nothing beyond is "not started"
+unsupported   written by a newer fencepost, or by a plugin that is not composed here
+interrupted   a turn is open and its owner is gone; the verdicts are those that repair will write
+clean         nothing is open
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from fencepost.core import events as ev
+from fencepost.core.codec import CORE, Vocabulary, last_seq, refusal
+from fencepost.core.lifecycle import State
+from fencepost.core.log import CallRecord, Fold
+from fencepost.core.verdict import Evidence, Verdict, verdict_of
+from fencepost.errors import FencepostError, IllegalEventError
+from fencepost.stores.base import Owner, Store, StoredLog
+
+SessionState: TypeAlias = Literal["clean", "interrupted", "running", "damaged", "unsupported"]
+
+TITLE = 72
+"""Characters of a title at most."""
+
+
+class CallView(msgspec.Struct, frozen=True):
+    """One call and its verdict."""
+
+    call_id: str
+    name: str
+    arguments: ev.Json
+    turn: int
+    step: int
+    effect: ev.Effect | None
+    verdict: Verdict
+    code: str
+
+
+class PendingInput(msgspec.Struct, frozen=True):
+    """A prompt that was acknowledged and has not run."""
+
+    input_id: str
+    text: str
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """What one look at a session tells. The fields are fixed for programs (issue 2, section 4)."""
+
+    session: str
+    state: SessionState
+    events: int
+    watermark: int
+    tail_bytes: int
+    gates: tuple[ev.Gate, ...]
+    owner: Owner | None
+    problem: str | None
+    pending_inputs: tuple[PendingInput, ...]
+    calls: tuple[CallView, ...]
+
+
+class SessionRow(msgspec.Struct, frozen=True):
+    """One line of a listing."""
+
+    session: str
+    state: SessionState
+    created: int | None
+    updated: int
+    title: str
+    turns: int
+    unknown: int
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """A stored log, folded as far as it goes.
+
+    Attributes:
+        stored: what was read.
+        fold: over the intact prefix.
+        broken: why the fold stopped early, or None.
+        evidence: the store's, and that what lies behind a broken fold is beyond it.
+    """
+
+    stored: StoredLog
+    fold: Fold
+    broken: str | None
+    evidence: Evidence
+    beyond: tuple[ev.Entry, ...]
+    vocabulary: Vocabulary
+
+    def declared(self, entry: ev.Entry) -> bool:
+        """Whether a composed plugin knows the entry, even if the store does not."""
+        return isinstance(entry, ev.UnknownEvent) and self.vocabulary.declares(entry.type)
+
+
+def fold_stored(stored: StoredLog, vocabulary: Vocabulary = CORE) -> Reading:
+    """Fold a stored log; never raises, whatever is in it."""
+    fold = Fold()
+    for index, entry in enumerate(stored.entries):
+        try:
+            fold.take(entry)
+        except IllegalEventError as error:
+            rest = tuple(stored.entries[index:]) + tuple(stored.beyond)
+            blind = Evidence(blind_at=(fold.next_seq,))
+            return Reading(stored, fold, str(error), stored.evidence.joined(blind), rest, vocabulary)
+    return Reading(stored, fold, None, stored.evidence, tuple(stored.beyond), vocabulary)
+
+
+def state_of(reading: Reading) -> tuple[SessionState, str | None]:
+    """The session's state, and the problem in a sentence where there is one."""
+    stored = reading.stored
+    if stored.damage:
+        first = stored.damage[0]
+        more = f" (and {len(stored.damage) - 1} more places)" if len(stored.damage) > 1 else ""
+        return "damaged", f"at byte {first.offset}: {first.reason}{more}"
+    if stored.refusal is not None:
+        return "unsupported", stored.refusal
+    if stored.header is None:
+        return "damaged", "its header cannot be read"
+    if reading.broken is not None:
+        return "damaged", f"an event stands where it may not: {reading.broken}"
+    why = refusal(entry for entry in stored.entries if not reading.declared(entry))
+    if why is not None:
+        return "unsupported", why
+    if stored.owner is not None:
+        return "running", None
+    tail = f"{stored.tail_bytes} torn bytes at the end" if stored.tail_bytes else None
+    if reading.fold.state is not State.IDLE:
+        return "interrupted", tail
+    return "clean", tail
+
+
+async def inspect(store: Store, session: str, vocabulary: Vocabulary = CORE) -> Inspection:
+    """Look at one session.
+
+    Raises:
+        SessionNotFoundError: there is none.
+        PermissionDeniedError, MediumError: it cannot be read.
+    """
+    return examine(fold_stored(await store.read(session), vocabulary))
+
+
+def examine(reading: Reading) -> Inspection:
+    """The inspection of a session that was read."""
+    stored, fold = reading.stored, reading.fold
+    state, problem = state_of(reading)
+    records = calls_beyond(fold.calls, reading.beyond)
+    return Inspection(
+        session=stored.session,
+        state=state,
+        events=_count(stored),
+        watermark=stored.watermark,
+        tail_bytes=stored.tail_bytes,
+        gates=fold.turn.gates if fold.turn else (),
+        owner=stored.owner,
+        problem=problem,
+        pending_inputs=tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values()),
+        calls=tuple(_view(record, fold, reading.evidence, state) for record in records),
+    )
+
+
+def _count(stored: StoredLog) -> int:
+    return last_seq(stored.entries[-1]) + 1 if stored.entries else 0
+
+
+def _view(record: CallRecord, fold: Fold, evidence: Evidence, state: SessionState) -> CallView:
+    turn = fold.turns.get(record.turn)
+    verdict = verdict_of(record, turn.gates if turn else (), evidence)
+    running = state == "running" and record.result is None
+    try:
+        arguments = record.admitted.arguments if record.admitted else msgspec.json.decode(record.arguments or "{}")
+    except (msgspec.DecodeError, UnicodeError):
+        arguments = record.arguments  # the model's own text, which was not JSON
+    return CallView(
+        call_id=record.call_id,
+        name=record.name,
+        arguments=arguments,
+        turn=record.turn,
+        step=record.step,
+        effect=record.admitted.effect if record.admitted else None,
+        verdict="running" if running else verdict.verdict,
+        code="" if running else verdict.code,
+    )
+
+
+def calls_beyond(known: dict[str, CallRecord], beyond: Iterable[ev.Entry]) -> list[CallRecord]:
+    """The calls of the intact prefix, completed and extended by what whole events on the far side of damage say.
+
+    Those events are facts all the same: a result there is a result. What they cannot do is prove an absence.
+    """
+    records = {name: msgspec.structs.replace(record) for name, record in known.items()}
+    for event in beyond:
+        if isinstance(event, ev.AssistantMessage):
+            for call in ev.calls_of(event):
+                records.setdefault(
+                    call.call_id,
+                    CallRecord(call.call_id, call.name, call.arguments, event.turn, event.step, -1),
+                )
+        elif isinstance(event, ev.ToolCall):
+            text = msgspec.json.encode(event.arguments).decode()
+            record = records.setdefault(
+                event.call_id, CallRecord(event.call_id, event.name, text, event.turn, event.step, -1)
+            )
+            record.admitted = event
+        elif isinstance(event, ev.ToolResult):
+            record = records.setdefault(event.call_id, CallRecord(event.call_id, "", "", event.turn, event.step, -1))
+            record.result = record.result or event
+    return list(records.values())
+
+
+async def rows(store: Store, vocabulary: Vocabulary = CORE) -> list[SessionRow]:
+    """All sessions, the latest first. A broken one is a marked row, never the end of the list."""
+    found = [await _row(store, session, vocabulary) for session in await store.sessions()]
+    return sorted(found, key=lambda row: (row.updated, row.session), reverse=True)
+
+
+async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow:
+    try:
+        reading = fold_stored(await store.read(session), vocabulary)
+    except FencepostError as error:
+        return SessionRow(session, "damaged", None, 0, f"({error})", 0, 0)
+    view = examine(reading)
+    return SessionRow(
+        session=session,
+        state=view.state,
+        created=reading.stored.header.created if reading.stored.header else None,
+        updated=reading.stored.updated,
+        title=title_of(reading.stored.entries),
+        turns=len(reading.fold.turns),
+        unknown=sum(call.verdict == "outcome_unknown" for call in view.calls),
+    )
+
+
+def title_of(entries: Iterable[ev.Entry]) -> str:
+    """The first prompt of a session, on one line."""
+    for entry in entries:
+        if isinstance(entry, ev.InputQueued):
+            text = " ".join(ev.text_of(entry.content).split())
+            return text if len(text) <= TITLE else text[: TITLE - 1] + "…"
+    return ""

@@ -1,0 +1,100 @@
+"""`fencepost.toml`: which plugins, which settings, which defaults.
+
+    model = "openai:gpt-5"            # what --model and FENCEPOST_MODEL override
+    store = "jsonl:./sessions"
+    approve = "ask"
+    system = "You work carefully."
+    plugins = ["checkpoint", "retry"] # replaces the default list; entry points of `fencepost.plugins` by name
+
+    [settings]                        # sent with every model request
+    temperature = 0.2
+
+    [plugin.retry]                    # settings of one plugin
+    attempts = 3
+
+Looked for in the working directory, then in the user's configuration directory. A key that is not known is an error
+that names the file and the key.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from fencepost.core.events import Json
+from fencepost.errors import ConfigError
+
+FILE = "fencepost.toml"
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The contents of a configuration file; what is left out has the default of the command line."""
+
+    model: str | None = None
+    store: str | None = None
+    approve: str | None = None
+    system: str | None = None
+    plugins: list[str] | None = None
+    settings: dict[str, Json] = {}
+    plugin: dict[str, dict[str, Json]] = {}
+
+
+class LoadedConfig(msgspec.Struct, frozen=True):
+    """A configuration and where it came from; `path` is None for the defaults."""
+
+    config: Config
+    path: Path | None
+
+
+def load(cwd: Path, environ: Mapping[str, str] = os.environ) -> LoadedConfig:
+    """The configuration that is in force in `cwd`.
+
+    Raises:
+        ConfigError: a file is there and cannot be read, parsed or understood.
+    """
+    for path in (cwd / FILE, config_home(environ) / FILE):
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+        return LoadedConfig(parse(text, path), path)
+    return LoadedConfig(Config(), None)
+
+
+def parse(text: bytes, path: Path) -> Config:
+    """Parse one configuration file.
+
+    Raises:
+        ConfigError: with the file, and the line or the key.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(text.decode()), Config)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 (byte {error.start})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def config_home(environ: Mapping[str, str]) -> Path:
+    """The directory of the user's own configuration."""
+    base = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".config")
+    return Path(base) / "fencepost"
+
+
+def data_home(environ: Mapping[str, str]) -> Path:
+    """The directory where sessions are stored by default."""
+    base = environ.get("XDG_DATA_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".local" / "share")
+    return Path(base) / "fencepost"
+
+
+def default_store(environ: Mapping[str, str]) -> str:
+    """The store that is used if nothing else is said."""
+    return f"jsonl:{data_home(environ) / 'sessions'}"

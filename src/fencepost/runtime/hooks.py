@@ -1,0 +1,141 @@
+"""The seven places where a plugin may stand around what the runtime does, and the order in which they stand.
+
+Every hook is an around-hook: `hook(subject, next)`. It may look at the subject, refuse, change it, call `next` with
+it (once, several times, or not at all), and look at what came back.
+
+Where a registration stands is declared by its `Position`, never by who registered first:
+
+    OBSERVE   sees everything, decides nothing (tracing, a user interface)
+    POLICY    may refuse (approval, budgets, guards)
+    RETRY     may call `next` again
+    SHAPE     may change what goes in or comes out (compaction, truncation)
+    BOUND     limits what is inside (timeouts)
+    GATE      innermost: nothing may stand between a gate and the effect
+
+Rules:
+    1. One gate per point: a second one is refused, for then neither would be next to the effect.
+    2. Within a position, the one that was added first is outside.
+    3. A registration belongs to its plugin and ends with it.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, TypeAlias, TypeVar
+
+from fencepost.core.events import Gate
+from fencepost.errors import CompositionError
+from fencepost.runtime.models import ModelDelta
+from fencepost.runtime.subjects import (
+    Admission,
+    Admitted,
+    Answer,
+    Attempt,
+    Candidate,
+    Done,
+    StepPlan,
+    TurnStopping,
+)
+from fencepost.runtime.tools import ToolReply
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class Position(enum.IntEnum):
+    """Where a registration stands, outermost first."""
+
+    OBSERVE = 0
+    POLICY = 1
+    RETRY = 2
+    SHAPE = 3
+    BOUND = 4
+    GATE = 5
+
+
+Next: TypeAlias = Callable[[S], R]
+Hook: TypeAlias = Callable[[S, Callable[[S], R]], R]
+
+
+class HookPoint(Generic[S, R]):
+    """One place, with the hooks that stand around it.
+
+    Args:
+        name: how the point is called in `fencepost config` and in errors.
+        gate: the gate that a GATE registration here puts in force, if any.
+    """
+
+    def __init__(self, name: str, gate: Gate | None = None) -> None:
+        self.name = name
+        self.gate = gate
+        self._hooks: list[tuple[Position, str, Hook[S, R]]] = []
+
+    def __repr__(self) -> str:
+        return f"<HookPoint {self.name}: {' > '.join(self.owners()) or 'empty'}>"
+
+    def add(self, owner: str, position: Position, hook: Hook[S, R]) -> Callable[[], None]:
+        """Put `hook` at `position`; returns what takes it away again.
+
+        Raises:
+            CompositionError: a second gate (rule 1).
+        """
+        if position is Position.GATE and self.gate_owner() is not None:
+            raise CompositionError(f"{self.name}: {owner} wants the gate, and {self.gate_owner()} holds it already")
+        entry = (position, owner, hook)
+        self._hooks.append(entry)
+        self._hooks.sort(key=lambda item: item[0])
+        return lambda: self._hooks.remove(entry)
+
+    def gate_owner(self) -> str | None:
+        """The plugin that holds the gate here, or None."""
+        return next((owner for position, owner, _ in self._hooks if position is Position.GATE), None)
+
+    def owners(self) -> list[str]:
+        """`owner@POSITION` for each registration, outermost first."""
+        return [f"{owner}@{position.name}" for position, owner, _ in self._hooks]
+
+    def bind(self, innermost: Callable[[S], R]) -> Callable[[S], R]:
+        """The whole chain around `innermost`, as one callable."""
+        chain = innermost
+        for _, _, hook in reversed(self._hooks):
+            chain = _around(hook, chain)
+        return chain
+
+
+def _around(hook: Hook[S, R], inner: Callable[[S], R]) -> Callable[[S], R]:
+    return lambda subject: hook(subject, inner)
+
+
+class Hooks:
+    """The seven points, in the order in which a turn passes them."""
+
+    def __init__(self) -> None:
+        self.before_step: HookPoint[StepPlan, Awaitable[None]] = HookPoint("before_step", "step")
+        """Before a step is prepared. Raising `Blocked` ends the turn; the prompt stays pending."""
+        self.model_request: HookPoint[Attempt, Awaitable[Answer]] = HookPoint("model_request")
+        """Around the whole request of a step, retries included."""
+        self.model_stream: HookPoint[Attempt, AsyncIterator[ModelDelta]] = HookPoint("model_stream", "request")
+        """Around each attempt's stream. What it returns is pulled; nothing may be sent before that."""
+        self.tool_admit: HookPoint[Candidate, Awaitable[Admission]] = HookPoint("tool_admit")
+        """May this call run? Asked before `tool/call` is appended."""
+        self.tool_execute: HookPoint[Admitted, Awaitable[ToolReply]] = HookPoint("tool_execute", "tool")
+        """Around the body, behind `tool/call`."""
+        self.tool_done: HookPoint[Done, Awaitable[ToolReply]] = HookPoint("tool_done")
+        """Around the recording of a result; may shape the text that the model gets."""
+        self.turn_stopping: HookPoint[TurnStopping, Awaitable[str | None]] = HookPoint("turn_stopping")
+        """Nothing is owed any more. A text that comes back goes in as one more message, and the turn goes on."""
+
+    def points(self) -> list[HookPoint[object, object]]:
+        """All points, in turn order."""
+        return [point for point in vars(self).values() if isinstance(point, HookPoint)]
+
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates in force: those that some plugin holds, and the loop's own closing one (law 10)."""
+        held: list[Gate] = [point.gate for point in self.points() if point.gate and point.gate_owner()]
+        return (*held, "closing")
+
+    def policy(self) -> str:
+        """The plugins that hold the gates, for `turn/start`; `none` if nobody does."""
+        owners = {point.gate_owner() for point in self.points()} - {None}
+        return "+".join(sorted(str(owner) for owner in owners)) or "none"

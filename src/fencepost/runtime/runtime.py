@@ -1,0 +1,219 @@
+"""A runtime: a store, a composition and a model, and the sessions that are live in it.
+
+Closing is ordered: sessions first (each settles its turn and flushes), then the composition (policies), the model,
+and last the store. What fails on the way is kept and raised at the end; it does not stop the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from fencepost.core import events as ev
+from fencepost.core.codec import Vocabulary
+from fencepost.errors import ClosedError, CompositionError, FencepostError, UsageError
+from fencepost.journal import inspect as looking
+from fencepost.journal.session import Identity, Journal, Recovery
+from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.loop import Body
+from fencepost.runtime.models import Model
+from fencepost.runtime.plugin import Composition, Plugin
+from fencepost.runtime.session import Guarantees, Session
+from fencepost.runtime.subjects import Notice
+from fencepost.runtime.toolrun import ToolRules
+from fencepost.runtime.tools import CallContext, Tool
+from fencepost.stores.base import Store
+
+SYSTEM = (
+    "You are an agent that works with the tools you are given, in the user's working directory. "
+    "A tool result may say that the outcome of a call is unknown: then find out what really happened before you "
+    "repeat anything that is not read-only or idempotent."
+)
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What a runtime is made with beside its parts.
+
+    Attributes:
+        system: the system prompt.
+        rules: of the tool pipeline.
+    """
+
+    system: str = SYSTEM
+    rules: ToolRules = ToolRules()
+
+
+def system_identity() -> Identity:
+    """The real clock, real chance, and this process's name."""
+    return Identity(f"{os.getpid()}@{socket.gethostname()}", lambda: time.time_ns() // 1_000_000, fresh_id)
+
+
+def fresh_id(prefix: str) -> str:
+    """A new id: unique beyond the session, for a call id is handed to others as idempotency key (60 random bits)."""
+    number = secrets.randbits(60)
+    return prefix + "_" + "".join(_ALPHABET[number >> shift & 31] for shift in range(0, 60, 5))
+
+
+def fresh_session_id(identity: Identity) -> str:
+    """An id that sorts by time and can be typed: date, time, and a random tail."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(identity.clock() / 1000))
+    return f"{stamp}-{identity.fresh('s')[2:8]}"
+
+
+class Runtime:
+    """See the module. Made by `fencepost.open`, or by hand from its parts.
+
+    Args:
+        store: where logs are durable.
+        model: the model, or None for a runtime that only looks at sessions.
+        plugins: composed in an order that satisfies what they require.
+        settings: see `Settings`.
+        plugin_settings: a table for each plugin that is configured.
+        identity: who we are, the clock, and fresh names.
+
+    Raises:
+        CompositionError, ConfigError: the plugins do not fit together.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        model: Model | Callable[[Composition], Model] | None,
+        plugins: Sequence[Plugin],
+        settings: Settings | None = None,
+        plugin_settings: Mapping[str, Mapping[str, ev.Json]] | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self.store = store
+        self.composition = Composition(list(plugins), plugin_settings or {})
+        self.model = model(self.composition) if callable(model) and not isinstance(model, Model) else model
+        self.settings = settings or Settings()
+        self.identity = identity or system_identity()
+        self.vocabulary = Vocabulary(self.composition.registry.events)
+        self._live: list[Session] = []
+        self._closed = False
+
+    def __repr__(self) -> str:
+        model = f"{self.model.provider}:{self.model.model}" if self.model else "no model"
+        return f"<Runtime {self.store.url} | {model} | {len(self._live)} live>"
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """The tools that the composition offers, by name."""
+        return self.composition.registry.tools
+
+    async def create(self, session: str | None = None, cwd: Path | str | None = None) -> Session:
+        """A new session. Nothing is stored before its first prompt.
+
+        Args:
+            session: its id; a fresh one if left out.
+            cwd: its working directory; the process's if left out.
+
+        Raises:
+            SessionExistsError, HeldError: the id is taken.
+            UsageError: `cwd` is not a directory.
+        """
+        where = Path(cwd or Path.cwd()).absolute()
+        if not where.is_dir():
+            raise UsageError(f"the working directory {where} is not a directory")
+        name = session if session is not None else fresh_session_id(self.identity)
+        journal = await Journal.create(self.store, name, str(where), self.identity, self.vocabulary)
+        return self._open(journal, Recovery())
+
+    async def resume(self, session: str) -> Session:
+        """Take a stored session, close what was interrupted, and wait: nothing runs by itself.
+
+        Raises:
+            SessionNotFoundError, HeldError, DamagedError, UnsupportedError: nothing was touched.
+            NotSavedError: the closing records could not be made durable.
+        """
+        journal, recovery = await Journal.resume(self.store, session, self.identity, self.vocabulary)
+        return self._open(journal, recovery)
+
+    def _open(self, journal: Journal, recovery: Recovery) -> Session:
+        if self._closed:
+            raise ClosedError("the runtime is closed")
+        hooks = self.composition.registry.hooks
+        guarantees = Guarantees(self.store.url, self.store.durable, hooks.gates(), hooks.policy(), self.store.ownership)
+        session = Session(self._body, journal, guarantees, recovery)
+        self._live.append(session)
+        return session
+
+    def _body(self, journal: Journal, notify: Callable[[Notice], None]) -> Body:
+        if self.model is None:
+            raise CompositionError("this runtime has no model", next_act="Give one, for instance model='openai:gpt-5'")
+        header = journal.log.header
+
+        def context(call_id: str, cancel: CancelSignal) -> CallContext:
+            return CallContext(
+                call_id,
+                header.session,
+                Path(header.cwd),
+                cancel,
+                lambda text: notify(Notice("progress", text, call_id)),
+                self.store.files(header.session),
+            )
+
+        return Body(
+            journal,
+            self.composition.registry.hooks,
+            self.model,
+            self.tools,
+            self.settings.system,
+            self.settings.rules,
+            context,
+            notify,
+        )
+
+    async def sessions(self) -> list[looking.SessionRow]:
+        """All sessions of the store, the latest first, broken ones included."""
+        return await looking.rows(self.store, self.vocabulary)
+
+    async def inspect(self, session: str) -> looking.Inspection:
+        """Look at one session; changes no byte.
+
+        Raises:
+            SessionNotFoundError: there is none.
+        """
+        return await looking.inspect(self.store, session, self.vocabulary)
+
+    async def close(self) -> None:
+        """Close in order. Idempotent.
+
+        Raises:
+            NotSavedError: a session's last events could not be made durable.
+            ExceptionGroup: several things failed.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        outcomes = await asyncio.gather(*(session.close() for session in self._live), return_exceptions=True)
+        failures = [error for error in outcomes if isinstance(error, Exception)]
+        failures += await self.composition.close()
+        for part in (self.model, self.store):
+            if part is None:
+                continue
+            try:
+                await part.close()
+            except FencepostError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        if failures:
+            raise ExceptionGroup("closing the runtime met several failures", failures)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()

@@ -1,0 +1,131 @@
+"""What the hooks are asked about: one frozen record per point.
+
+The records of a call follow each other, and each can be made from the one before only: a `Candidate` is asked for,
+an `Admitted` has its `tool/call` in the log, a `Cleared` has it on disk. A body takes no other proof than `Cleared`,
+unless the turn recorded that no tool gate is in force (laws 1 and 10).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from fencepost.core import events as ev
+from fencepost.core.projection import ModelRequest
+from fencepost.errors import FencepostError
+from fencepost.journal.session import Clearance, Journal
+from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.tools import Tool, ToolReply
+
+
+class Blocked(FencepostError):  # noqa: N818 - a verdict of a policy, not a fault
+    """Raised by a `before_step` hook: the step will not be prepared, the turn ends as `blocked`."""
+
+    code = "BLOCKED"
+
+
+class StepPlan(msgspec.Struct, frozen=True):
+    """The next step, before anything of it is in the log."""
+
+    journal: Journal
+    turn: int
+    step: int
+    claims: tuple[ev.InputQueued, ...]
+    cancel: CancelSignal
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One attempt at the request of a step."""
+
+    journal: Journal
+    turn: int
+    step: int
+    number: int
+    request: ModelRequest
+    cancel: CancelSignal
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What an attempt brought: the whole answer."""
+
+    content: tuple[ev.Block, ...]
+    finish: ev.Finish
+    usage: ev.Usage | None
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A call with known tool and valid arguments, not yet admitted."""
+
+    journal: Journal
+    turn: int
+    step: int
+    call_id: str
+    tool: Tool
+    arguments: dict[str, Any]
+    cancel: CancelSignal
+    parent: str | None = None
+
+    @property
+    def cwd(self) -> Path:
+        """The session's working directory."""
+        return Path(self.journal.log.header.cwd)
+
+
+class Admit(msgspec.Struct, frozen=True):
+    """The call may run."""
+
+
+class Deny(msgspec.Struct, frozen=True):
+    """The call may not run; `reason` is what the model reads."""
+
+    reason: str
+
+
+Admission: TypeAlias = Admit | Deny
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """A call whose `tool/call` is in the log. Not yet let go."""
+
+    candidate: Candidate
+    event: ev.ToolCall
+
+    def cleared(self, clearance: Clearance) -> Cleared:
+        """The call with the gate's proof that its `tool/call` is durable."""
+        return Cleared(self.candidate, self.event, clearance)
+
+
+class Cleared(Admitted, frozen=True):
+    """A call that its gate has let go."""
+
+    clearance: Clearance
+
+
+class Done(msgspec.Struct, frozen=True):
+    """A call that has something to be recorded."""
+
+    candidate: Candidate
+    reply: ToolReply
+    admitted: bool
+
+
+class TurnStopping(msgspec.Struct, frozen=True):
+    """A turn that owes nothing any more."""
+
+    journal: Journal
+    turn: int
+    step: int
+    text: str
+
+
+NoticeKind: TypeAlias = Literal["progress", "not_saved", "saved", "retry", "note"]
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something that people should see now and that the log does not keep."""
+
+    kind: NoticeKind
+    text: str
+    call_id: str = ""

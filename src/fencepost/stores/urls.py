@@ -1,0 +1,55 @@
+"""Store URLs: `jsonl:DIR`, `memory:`, and what third parties register in the entry points `fencepost.stores`.
+
+The one place above the stores that names them; each is imported only when its scheme is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from fencepost.errors import UsageError
+from fencepost.stores.base import Store
+
+GROUP = "fencepost.stores"
+
+
+def _jsonl(rest: str) -> Store:
+    from fencepost.stores.jsonl import JsonlStore
+
+    if not rest:
+        raise UsageError(
+            "the store URL jsonl: names no directory", next_act="Write jsonl:DIR, for instance jsonl:./sessions"
+        )
+    return JsonlStore(Path(rest).expanduser())
+
+
+def _memory(rest: str) -> Store:
+    from fencepost.stores.memory import MemoryStore
+
+    if rest:
+        raise UsageError(f"the store URL memory: takes nothing behind the colon, got {rest!r}")
+    return MemoryStore()
+
+
+_SHIPPED: dict[str, Callable[[str], Store]] = {"jsonl": _jsonl, "memory": _memory}
+
+
+def open_store(url: str) -> Store:
+    """The store that `url` names. Touches no file.
+
+    Raises:
+        UsageError: no store is known by that scheme, or the rest of the URL is wrong.
+    """
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme in _SHIPPED:
+        return _SHIPPED[scheme](rest)
+    found = {point.name: point for point in entry_points(group=GROUP)}
+    if colon and scheme in found:
+        store = found[scheme].load()(rest)
+        if not isinstance(store, Store):
+            raise UsageError(f"the entry point {GROUP}:{scheme} does not give a store")
+        return store
+    known = ", ".join(f"{name}:" for name in (*_SHIPPED, *sorted(found)))
+    raise UsageError(f"no store is known for {url!r}", next_act=f"Known are {known}; the default is jsonl:DIR")
