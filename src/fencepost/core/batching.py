@@ -75,7 +75,7 @@ class Batching:
         self._in_flight = 0
 
     def __repr__(self) -> str:
-        flight = f"{self.writing.first_seq}..{self.writing.last_seq}" if self.writing else "idle"
+        flight = f"writing {self.writing.first_seq}..{self.writing.last_seq}" if self.writing else "idle"
         due = "paused" if self._deadline is None else f"due {self._deadline:.3f}"
         return f"<Batching durable {self.durable} | {flight} | accepted {self.last}, {self.pending} bytes, {due}>"
 

@@ -2,8 +2,8 @@
 
 Rules:
     1. Append is the log's business and never waits; this module only hears of it.
-    2. A write begins in the tick after the one that asked for it, so that everything that is appended in one tick,
-       and every flush of that tick, shares it.
+    2. A flush begins its write in the next tick, so that all that is appended and flushed in one tick shares it. A
+       write that nobody waits for lets a few ticks pass: the gate that follows a result by a hair shares that too.
     3. Nobody can cancel a write: it runs in a task of its own. Who is cancelled while waiting first sees the write
        that carries its events end; a second cancellation ends that wait too.
     4. Only `watermark` may be called durable, and a flush returns only when the watermark has passed it (law 4).
@@ -28,6 +28,9 @@ from fencepost.errors import FencepostError, NotSavedError
 from fencepost.stores.base import Handle
 
 WINDOW_MS = 200
+
+GRACE = 4
+"""Ticks of the event loop that a write lets pass when nobody waits for it: some microseconds each."""
 
 OnState: TypeAlias = Callable[[NotSavedError | None], None]
 
@@ -60,7 +63,8 @@ class Writer:
         stored = handle.stored
         end = last_seq(stored.entries[-1]) if stored.entries else -1
         self._written = len(stored.entries)
-        if self._written and last_seq(log.entries[self._written - 1]) != end:
+        begin = log.entries[: self._written]
+        if len(begin) < self._written or (begin and last_seq(begin[-1]) != end):
             raise ValueError(f"session {log.header.session}: the log does not begin with what is stored")
         self._handle = handle
         self._log = log
@@ -192,6 +196,10 @@ class Writer:
 
     async def _drive(self) -> None:
         """Write for as long as the machine has a write to do."""
+        for _ in range(GRACE):
+            if self._waiting:
+                break
+            await asyncio.sleep(0)
         action = self._machine.due(self._loop.time())
         while isinstance(action, Write):
             action = await self._write(action)
