@@ -1,0 +1,262 @@
+"""Bytes of a log to entries, and back: a pure function each way. It never raises for what the bytes are.
+
+The form: a header line, entry lines, and behind each batch one commit line whose crc covers every byte since the
+commit line before it (the first one covers the header too).
+
+Rules:
+    1. A line ends at byte 0x0A and nowhere else, and is decoded by itself.
+    2. What stands before the last intact commit line was acknowledged, or was about to be: it must be whole. Anything
+       else there is damage: entries stop, what is readable behind it is kept apart in `beyond`, nothing is cut.
+    3. What stands behind the last intact commit line is the tail. Whole records at its start are kept, also without
+       their newline; the rest is torn and may be set aside. But whole records behind a bad stretch are not a torn
+       write: damage.
+    4. Bytes in the tail mean that bytes are missing, the commit line at least. What is gone is reported as evidence.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+
+from fencepost.core import codec
+from fencepost.core import events as ev
+from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
+from fencepost.stores.base import Damage
+
+_COMMIT_START = b'{"type":"commit","seq":'
+_COMMIT = re.compile(rb'\{"type":"commit","seq":(\d+),"crc":"([0-9a-f]{8})"\}(?=[\n\0]|\Z)')
+_LOOSE_COMMIT = re.compile(rb'\{"type":"commit","seq":\d+,"crc":"[0-9a-f]{8}"\}\n')
+_RECORD_START = b'{"type":"'
+_MAX_STARTS = 64
+"""Places in one bad line where a whole record is looked for."""
+
+
+class Framed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bytes of a log say.
+
+    Attributes:
+        header, entries, beyond, damage, evidence: as in `StoredLog`.
+        next_seq: what the next entry's seq has to be.
+        refusal: why the log may not be continued, a clause; None where it may.
+        missing: bytes of unknown content are gone at the end, a commit line at least.
+        torn: the bytes at the end that are no whole records.
+        owes_newline: the bytes before those end without their newline.
+        crc: over what stands behind the last commit line without the torn bytes, an owed newline included; the next
+            batch goes on from it.
+    """
+
+    header: ev.Header | None
+    entries: list[ev.Entry]
+    next_seq: int
+    evidence: Evidence
+    refusal: str | None
+    beyond: list[ev.Entry] = []
+    damage: tuple[Damage, ...] = ()
+    missing: bool = False
+    torn: bytes = b""
+    owes_newline: bool = False
+    crc: int = 0
+
+
+class _Commit(msgspec.Struct, frozen=True):
+    at: int
+    end: int
+    seq: int
+    crc: int
+
+
+class _BadLine(Exception):  # noqa: N818 - a place, not a fault of the program
+    def __init__(self, offset: int, reason: str, length: int = 0) -> None:
+        self.damage = Damage(offset, reason, length)
+
+
+def commit_line(seq: int, crc: int) -> bytes:
+    """The line that closes a batch whose last event is `seq`."""
+    return b'{"type":"commit","seq":%d,"crc":"%08x"}\n' % (seq, crc)
+
+
+def read_log(data: bytes, vocabulary: codec.Vocabulary = codec.CORE) -> Framed:
+    """Everything that can be said about the bytes of a log."""
+    return _Reading(data, vocabulary).result()
+
+
+def read_header(line: bytes) -> ev.Header | None:
+    """The header from the first line of a log, or None where it is none."""
+    try:
+        return _HEADER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class _HeaderPeek(msgspec.Struct, tag_field="type", tag="session"):
+    format: int
+
+
+_HEADER = msgspec.json.Decoder(ev.Header)
+_HEADER_PEEK = msgspec.json.Decoder(_HeaderPeek)
+
+
+def _commits(data: bytes) -> Iterator[_Commit]:
+    """The intact commit lines behind the first line, in order."""
+    line = b"\n" + _COMMIT_START
+    at = data.find(line)
+    while at >= 0:
+        match = _COMMIT.match(data, at + 1)
+        if match:
+            end = match.end()
+            yield _Commit(at + 1, end + data.startswith(b"\n", end), int(match[1]), int(match[2], 16))
+        at = data.find(line, at + 1)
+
+
+class _Reading:
+    """One pass over the bytes of a log."""
+
+    def __init__(self, data: bytes, vocabulary: codec.Vocabulary) -> None:
+        self.data = data
+        self.view = memoryview(data)
+        self.decode = vocabulary.decode
+        self.header: ev.Header | None = None
+        self.refusal: str | None = None
+        self.entries: list[ev.Entry] = []
+        self.next_seq = 0
+        self.committed = 0
+
+    def result(self) -> Framed:
+        try:
+            start = self._header()
+            for commit in _commits(self.data):
+                self._batch(max(self.committed, start), commit)
+                self.committed = commit.end
+            keep, owes_newline = self._tail(max(self.committed, start))
+        except _BadLine as bad:
+            return self._damaged(bad.damage)
+        torn = self.data[keep:]
+        missing = len(self.data) > self.committed
+        crc = zlib.crc32(self.view[self.committed : keep])
+        if owes_newline and keep > self.committed:
+            crc = zlib.crc32(b"\n", crc)
+        return Framed(
+            header=self.header,
+            entries=self.entries,
+            next_seq=self.next_seq,
+            refusal=self.refusal,
+            evidence=lost_bytes(torn, self.next_seq) if missing else NO_EVIDENCE,
+            missing=missing,
+            torn=torn,
+            owes_newline=owes_newline,
+            crc=crc,
+        )
+
+    def _damaged(self, damage: Damage) -> Framed:
+        """Nothing is torn, nothing may be appended. An older reader does not call a newer form damaged."""
+        return Framed(
+            header=self.header,
+            entries=self.entries,
+            next_seq=self.next_seq,
+            refusal=self.refusal,
+            evidence=lost_bytes(self.data[damage.offset :], self.next_seq),
+            beyond=list(self._records(damage.offset)),
+            damage=() if self.refusal else (damage,),
+        )
+
+    # --- the parts of a log, in order ---------------------------------------------------------------------------
+
+    def _header(self) -> int:
+        """Read the first line; returns where the next one begins."""
+        end = self.data.find(b"\n")
+        line = self.data if end < 0 else self.data[:end]
+        self.header = read_header(line)
+        try:
+            peek = _HEADER_PEEK.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise _BadLine(0, "the header is not whole" if self.data else "the log is empty") from None
+        if peek.format > codec.FORMAT:
+            self.refusal = f"it was written by a newer fencepost (format {peek.format}; this one knows {codec.FORMAT})"
+        elif self.header is None:
+            raise _BadLine(0, "the header lacks what a header has")
+        return len(line) if end < 0 else end + 1
+
+    def _batch(self, start: int, commit: _Commit) -> None:
+        """Read the lines between two commit lines; the crc begins at the earlier one."""
+        vouched = zlib.crc32(self.view[self.committed : commit.at]) == commit.crc
+        count, seq = len(self.entries), self.next_seq
+        pos = start
+        while pos < commit.at:
+            pos = self._line(pos, self.data.find(b"\n", pos), vouched=vouched)
+        if vouched and commit.seq == self.next_seq - 1:
+            return
+        del self.entries[count:]
+        self.next_seq = seq
+        why = "its checksum does not match" if not vouched else f"it ends before seq {commit.seq}"
+        raise _BadLine(start, f"the batch up to seq {commit.seq} is not what was written: {why}", commit.end - start)
+
+    def _line(self, pos: int, end: int, *, vouched: bool) -> int:
+        """Take one line in as the next entry; returns where the next line begins."""
+        try:
+            entry = self.decode(self.view[pos:end], vouched=vouched)
+        except codec.NotARecordError as error:
+            raise _BadLine(pos, str(error)) from None
+        if entry.seq != self.next_seq:
+            raise _BadLine(pos, f"seq {entry.seq} where {self.next_seq} is next")
+        self.entries.append(entry)
+        self.next_seq = codec.last_seq(entry) + 1
+        return end + 1
+
+    def _tail(self, pos: int) -> tuple[int, bool]:
+        """Keep the whole records behind the last commit line; returns where the torn bytes begin, and whether the
+        kept ones lack their newline.
+        """
+        data = self.data
+        while (end := data.find(b"\n", pos)) >= 0:
+            try:
+                pos = self._line(pos, end, vouched=False)
+            except _BadLine as bad:
+                self._refuse_to_cut(bad)
+                return pos, False
+        stop = len(data.rstrip(b"\0"))
+        if pos < stop:
+            try:
+                self._line(pos, stop, vouched=False)
+                return stop, True
+            except _BadLine as bad:
+                self._refuse_to_cut(bad)
+        return pos, pos > 0 and data[pos - 1] != 0x0A
+
+    def _refuse_to_cut(self, bad: _BadLine) -> None:
+        """Raise `bad` if whole records stand at or behind it: then it is not the end of a torn write."""
+        at = bad.damage.offset
+        if self.refusal is None and (_LOOSE_COMMIT.search(self.data, at) or next(self._records(at), None)):
+            raise bad
+
+    # --- the far side of a bad stretch --------------------------------------------------------------------------
+
+    def _records(self, at: int) -> Iterator[ev.Entry]:
+        """The whole records from `at` on, wherever they are."""
+        data = self.data
+        while at < len(data):
+            end = data.find(b"\n", at)
+            closed, end = (True, end) if end >= 0 else (False, len(data))
+            entry = self._whole(data[at:end], closed=closed)
+            if entry is not None:
+                yield entry
+            at = end + 1
+
+    def _whole(self, line: bytes, *, closed: bool) -> ev.Entry | None:
+        """A whole record that ends `line`: without the NULs beside it, or welded to the torn one before it.
+
+        Welded ones are looked for in lines with a newline only: in a torn line, what looks like one may be an object
+        inside the record that was torn.
+        """
+        line = line.strip(b"\0")
+        start = 0
+        for _ in range(_MAX_STARTS if closed else 1):
+            try:
+                return self.decode(line[start:])
+            except codec.NotARecordError:
+                start = line.find(_RECORD_START, start + 1)
+                if start < 0:
+                    break
+        return None

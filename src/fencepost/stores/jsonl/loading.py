@@ -1,0 +1,113 @@
+"""A session as it stands on disk, read without changing a byte: the log, and what lies beside it as evidence.
+
+Evidence comes from three places: torn bytes at the end of the log, side files into which such bytes were moved
+earlier, and the watermark file, which is never ahead of what was durable: a log that ends before it was cut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import msgspec
+
+from fencepost.core import codec
+from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
+from fencepost.errors import DamagedError, StoreError, UnsupportedError
+from fencepost.stores.base import Owner, StoredLog
+from fencepost.stores.jsonl.disk import Disk
+from fencepost.stores.jsonl.frame import Framed, read_log
+from fencepost.stores.jsonl.layout import SessionPaths, side_file_seq
+
+HINT = b"%020d\n"
+"""The form of the watermark file: one seq, always as long."""
+
+_HINT = re.compile(rb"(\d{20})\n")
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A session that was read, with what its next owner has to know beyond `StoredLog`.
+
+    Attributes:
+        missing: bytes of unknown content are gone at the end.
+    """
+
+    stored: StoredLog
+    framed: Framed
+    stat: os.stat_result
+    missing: bool
+
+    def refusal(self) -> tuple[type[StoreError], str] | None:
+        """The error that every append to this log raises, or None."""
+        stored = self.stored
+        if stored.refusal is not None:
+            return UnsupportedError, f"session {stored.session} cannot be continued: {stored.refusal}"
+        if stored.damage:
+            first = stored.damage[0]
+            return DamagedError, f"session {stored.session} is damaged at byte {first.offset}: {first.reason}"
+        return None
+
+    def owned_by(self, owner: Owner | None) -> StoredLog:
+        """The log, with who holds it."""
+        return msgspec.structs.replace(self.stored, owner=owner)
+
+
+def load(disk: Disk, paths: SessionPaths, session: str, vocabulary: codec.Vocabulary | None) -> Loaded:
+    """Read a session.
+
+    Args:
+        vocabulary: the declared event types; without one, types beyond the core's are kept and not judged.
+
+    Raises:
+        OSError: the log, or its directory, cannot be read.
+    """
+    hint = _hint(disk, paths)  # before the log: a living owner moves both forward
+    stat = disk.stat(paths.log)
+    data = disk.read(paths.log)
+    framed = read_log(data, vocabulary or codec.CORE)
+    last = framed.next_seq - 1
+    evidence = framed.evidence.joined(_set_aside(disk, paths))
+    cut = hint > last
+    if cut and not framed.missing:
+        evidence = evidence.joined(Evidence(blind_at=(framed.next_seq,)))
+    refusal = f"{paths.log}: {framed.refusal}" if framed.refusal else None
+    if refusal is None and vocabulary is not None:
+        refusal = codec.refusal(framed.entries)
+    stored = StoredLog(
+        session=session,
+        header=framed.header,
+        entries=framed.entries,
+        beyond=framed.beyond,
+        watermark=last,
+        size=len(data),
+        tail_bytes=len(framed.torn),
+        evidence=evidence,
+        damage=framed.damage,
+        refusal=refusal,
+        updated=stat.st_mtime_ns // 1_000_000,
+    )
+    return Loaded(stored, framed, stat, framed.missing or cut)
+
+
+def _hint(disk: Disk, paths: SessionPaths) -> int:
+    """The seq in the watermark file; -1 where there is none, or it is not one: the hint only ever adds doubt."""
+    try:
+        match = _HINT.fullmatch(disk.read(paths.watermark))
+    except OSError:
+        return -1
+    return int(match[1]) if match else -1
+
+
+def _set_aside(disk: Disk, paths: SessionPaths) -> Evidence:
+    """The evidence in the side files. One that cannot be read still says that bytes went missing."""
+    evidence = NO_EVIDENCE
+    for name in sorted(disk.names(paths.dir)):
+        seq = side_file_seq(name)
+        if seq is None:
+            continue
+        try:
+            fragment = disk.read(paths.dir / name)
+        except OSError:
+            fragment = b""
+        evidence = evidence.joined(lost_bytes(fragment, seq))
+    return evidence

@@ -1,0 +1,363 @@
+"""One log as its owner sees it: how a batch becomes durable, and what happens when that fails.
+
+Rules:
+    1. Batch and commit line go out in one write, then one sync; only after that is the batch acknowledged.
+    2. Before each write the file must be the very one, of the very length, that this owner left. Otherwise somebody
+       else wrote, and nothing more of this owner lands (law 8).
+    3. A failed write is rolled back to the length before, and synced. If that fails too, this owner is finished:
+       what is in the file cannot be known.
+    4. After a failed sync the descriptor is dead, because the kernel may report the next one as fine with the data
+       gone. The file is opened afresh, looked at, and cut to what was acknowledged; the batch is written whole again.
+    5. A new log is written beside its place, synced, and linked into it: header and first batch appear together.
+    6. What is known of lost bytes is in a side file, durably, before the first append makes the log look whole again.
+
+It is synchronous and one thread at a time uses it; threads and waiting are the handle's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from fencepost.core import codec
+from fencepost.core import events as ev
+from fencepost.errors import (
+    EncodingRefusedError,
+    IllegalEventError,
+    LostOwnershipError,
+    PoisonedError,
+    SessionExistsError,
+    StoreError,
+)
+from fencepost.stores.jsonl.causes import typed
+from fencepost.stores.jsonl.disk import Disk
+from fencepost.stores.jsonl.frame import commit_line
+from fencepost.stores.jsonl.layout import SessionPaths
+from fencepost.stores.jsonl.loading import HINT, Loaded
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LogFile:
+    """The owner's end of one session's log.
+
+    Made by `new` or `existing`. Attributes: `next_seq`, the seq that the next entry has to have.
+    """
+
+    def __init__(self, disk: Disk, paths: SessionPaths, session: str) -> None:
+        self.next_seq = 0
+        self._disk = disk
+        self._paths = paths
+        self._session = session
+        self._fd = -1
+        self._hint_fd = -1
+        self._file: tuple[int, int] | None = None
+        """Device and inode; None as long as there is no file."""
+        self._length = 0
+        """Bytes of the file as this owner left it."""
+        self._crc = 0
+        """Over what the next commit line has to cover and is written already, or owed."""
+        self._owed = b""
+        """Bytes that have to stand before the next batch: the header, or a missing newline."""
+        self._torn: bytes | None = None
+        """The torn tail that is still to be set aside. Empty: no bytes, but some are known to be missing."""
+        self._unsynced = b""
+        """What a failed sync may have left behind `_length`, whole, in part or as NULs."""
+        self._refusal: tuple[type[StoreError], str] | None = None
+
+    @classmethod
+    def new(cls, disk: Disk, paths: SessionPaths, header: ev.Header) -> LogFile:
+        """A log that its first append will make."""
+        log = cls(disk, paths, header.session)
+        log._owed = codec.encode(header) + b"\n"
+        log._crc = zlib.crc32(log._owed)
+        return log
+
+    @classmethod
+    def existing(cls, disk: Disk, paths: SessionPaths, loaded: Loaded) -> LogFile:
+        """A log that was read under the lock."""
+        framed = loaded.framed
+        log = cls(disk, paths, loaded.stored.session)
+        log.next_seq = framed.next_seq
+        log._file = (loaded.stat.st_dev, loaded.stat.st_ino)
+        log._length = loaded.stored.size
+        log._crc = framed.crc
+        log._owed = b"\n" if framed.owes_newline else b""
+        log._torn = framed.torn if loaded.missing else None
+        log._refusal = loaded.refusal()
+        return log
+
+    # --- the promise --------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[ev.Entry], expected_seq: int) -> None:
+        """Make one batch durable: the contract of `Handle.append`."""
+        self._refuse()
+        if expected_seq != self.next_seq:
+            raise LostOwnershipError(
+                f"session {self._session}: seq {expected_seq} was to be appended where {self.next_seq} is next"
+            )
+        lines = self._lines(entries)
+        last = codec.last_seq(entries[-1])
+        batch = b"".join((self._owed, lines, commit_line(last, zlib.crc32(lines, self._crc))))
+        if self._file is None:
+            self._create(batch)
+        else:
+            self.set_aside()
+            self._extend(batch)
+        self._length += len(batch)
+        self._owed = b""
+        self._crc = 0
+        self.next_seq = last + 1
+        self._hint(last)
+
+    def set_aside(self) -> int:
+        """Move the torn tail into a side file and cut it off: the contract of `Handle.set_aside`."""
+        self._refuse()
+        torn = self._torn
+        if torn is None:
+            return 0
+        fd = self._opened()
+        self._compare()
+        self._keep_aside(torn)
+        if torn:
+            self._cut_torn(fd, len(torn))
+        self._torn = None
+        return len(torn)
+
+    def _cut_torn(self, fd: int, count: int) -> None:
+        with self._typed("cutting the torn tail off"):
+            _again(self._disk.truncate, fd, self._length - count)
+        self._length -= count
+        self._torn = b""
+        try:
+            _again(self._disk.sync_data, fd)
+        except OSError as error:
+            self._close(fd)
+            self._fd = -1
+            raise self._cause(error, "syncing") from error
+
+    def close(self) -> None:
+        """Let the descriptors go. Idempotent."""
+        for fd in (self._fd, self._hint_fd):
+            if fd >= 0:
+                self._close(fd)
+        self._fd = self._hint_fd = -1
+
+    # --- encoding -----------------------------------------------------------------------------------------------
+
+    def _lines(self, entries: Sequence[ev.Entry]) -> bytes:
+        for before, after in itertools.pairwise(entries):
+            if after.seq != codec.last_seq(before) + 1:
+                raise IllegalEventError(f"seq {after.seq} behind {codec.last_seq(before)} in one batch")
+        if entries[0].seq != self.next_seq:
+            raise IllegalEventError(f"a batch that begins with seq {entries[0].seq} where {self.next_seq} is next")
+        try:
+            lines = b"".join([codec.encode(entry) + b"\n" for entry in entries])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EncodingRefusedError(f"session {self._session}: an event cannot be written: {error}") from error
+        if lines.count(b"\n") != len(entries):
+            raise EncodingRefusedError(f"session {self._session}: an event of an unknown type is not one line")
+        return lines
+
+    # --- an existing file ---------------------------------------------------------------------------------------
+
+    def _extend(self, batch: bytes) -> None:
+        fd = self._opened()
+        self._compare()
+        try:
+            self._write(fd, batch)
+        except OSError as error:
+            self._roll_back(fd, error)
+            raise self._cause(error, "writing to") from error
+        try:
+            _again(self._disk.sync_data, fd)
+        except OSError as error:
+            self._abandon(batch)
+            raise self._cause(error, "syncing") from error
+
+    def _write(self, fd: int, batch: bytes) -> None:
+        rest = memoryview(batch)
+        while rest:
+            taken = _again(self._disk.write, fd, rest)
+            if not taken:
+                raise OSError(errno.EIO, "the medium takes no bytes")
+            rest = rest[taken:]
+
+    def _compare(self) -> None:
+        try:
+            stat = self._disk.stat(self._paths.log)
+        except FileNotFoundError:
+            raise self._finish(LostOwnershipError, "its log is no longer there") from None
+        except OSError as error:
+            raise self._cause(error, "looking at") from error
+        if (stat.st_dev, stat.st_ino) != self._file:
+            raise self._finish(LostOwnershipError, "another file stands in the place of its log")
+        if stat.st_size != self._length:
+            raise self._finish(
+                LostOwnershipError,
+                f"its log has {stat.st_size} bytes and this writer left {self._length}; somebody else wrote",
+            )
+
+    def _roll_back(self, fd: int, cause: OSError) -> None:
+        try:
+            _again(self._disk.truncate, fd, self._length)
+            _again(self._disk.sync_data, fd)
+        except OSError as error:
+            why = f"a failed write ({os.strerror(cause.errno or 0)}) could not be rolled back: {error}"
+            raise self._finish(PoisonedError, why) from error
+
+    def _abandon(self, batch: bytes) -> None:
+        """The sync of `batch` failed. Nobody may take those bytes for durable, so they are cut off at once if that
+        works, and otherwise before the next append.
+        """
+        self._close(self._fd)
+        self._fd = -1
+        self._unsynced = batch
+        with contextlib.suppress(StoreError):
+            self._opened()
+
+    def _opened(self) -> int:
+        """The open descriptor; after a failed sync, a fresh one of a file that ends where it was acknowledged."""
+        if self._fd >= 0:
+            return self._fd
+        with self._typed("opening"):
+            fd = self._disk.open_log(self._paths.log)
+        try:
+            if self._unsynced:
+                self._cut_unsynced(fd)
+        except BaseException:
+            self._close(fd)
+            raise
+        self._fd = fd
+        return fd
+
+    def _cut_unsynced(self, fd: int) -> None:
+        with self._typed("reading back"):
+            left = self._disk.read(self._paths.log, self._length)
+        if not _is_left_of(left, self._unsynced):
+            raise self._finish(LostOwnershipError, "its log ends in bytes that this writer never wrote")
+        with self._typed("cutting"):
+            _again(self._disk.truncate, fd, self._length)
+        self._unsynced = b""
+
+    # --- a new file ---------------------------------------------------------------------------------------------
+
+    def _create(self, batch: bytes) -> None:
+        paths, disk = self._paths, self._disk
+        with self._typed("making", paths.draft):
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(paths.draft)  # of an owner that was killed here
+            fd = disk.create(paths.draft)
+        linked = False
+        try:
+            self._write(fd, batch)
+            _again(disk.sync_data, fd)
+            disk.link(paths.draft, paths.log)
+            linked = True
+            disk.unlink(paths.draft)
+            disk.sync_dir(paths.dir)
+            disk.sync_dir(paths.dir.parent)
+            stat = disk.stat(paths.log)
+        except OSError as error:
+            self._close(fd)
+            self._take_back(error, linked=linked)
+            if isinstance(error, FileExistsError):
+                raise SessionExistsError(f"session {self._session} is there already: {paths.log}") from error
+            raise self._cause(error, "making") from error
+        self._fd = fd
+        self._file = (stat.st_dev, stat.st_ino)
+
+    def _take_back(self, cause: OSError, *, linked: bool) -> None:
+        """Undo a half-made log, so that the next append makes it whole."""
+        with contextlib.suppress(OSError):  # left behind, a draft is invisible and the next owner removes it
+            self._disk.unlink(self._paths.draft)
+        if not linked:
+            return
+        try:
+            self._disk.unlink(self._paths.log)
+        except OSError as error:
+            why = f"a new log ({os.strerror(cause.errno or 0)}) could not be taken back: {error}"
+            raise self._finish(PoisonedError, why) from error
+
+    # --- companions ---------------------------------------------------------------------------------------------
+
+    def _keep_aside(self, torn: bytes) -> None:
+        """Write the side file, whole or not at all. One that is there from an earlier crash is added to."""
+        disk = self._disk
+        target = self._paths.side_file(self.next_seq, self._length - len(torn))
+        draft = target.with_suffix(".draft")
+        with self._typed("keeping the torn tail in", target):
+            content = torn
+            with contextlib.suppress(FileNotFoundError):
+                earlier = disk.read(target)
+                content = earlier if earlier.endswith(torn) else earlier + torn
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(draft)
+            fd = disk.create(draft)
+            try:
+                self._write(fd, content)
+                _again(disk.sync_data, fd)
+            finally:
+                self._close(fd)
+            disk.rename(draft, target)
+            disk.sync_dir(self._paths.dir)
+
+    def _hint(self, last: int) -> None:
+        """Note the acknowledged seq beside the log, unsynced.
+
+        It comes after the sync, so it is never ahead of what is durable; where the log later ends before it,
+        acknowledged bytes were cut off. It only ever adds doubt, so a failure to write it takes nothing away.
+        """
+        with contextlib.suppress(OSError):
+            if self._hint_fd < 0:
+                self._hint_fd = self._disk.open_hint(self._paths.watermark)
+            self._disk.overwrite(self._hint_fd, HINT % last, 0)
+
+    # --- failing ------------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        if self._refusal is not None:
+            kind, why = self._refusal
+            raise kind(why)
+
+    def _finish(self, kind: type[StoreError], why: str) -> StoreError:
+        """From now on every call raises this."""
+        self._refusal = (kind, f"session {self._session}: {why}")
+        return kind(self._refusal[1])
+
+    def _cause(self, error: OSError, doing: str, path: Path | None = None) -> StoreError:
+        return typed(error, self._session, doing, path or self._paths.log)
+
+    @contextlib.contextmanager
+    def _typed(self, doing: str, path: Path | None = None) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._cause(error, doing, path) from error
+
+    def _close(self, fd: int) -> None:
+        with contextlib.suppress(OSError):  # what mattered was synced, or is reported already
+            self._disk.close(fd)
+
+
+def _again(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call until no signal gets in between."""
+    while True:
+        try:
+            return call(*args, **kwargs)
+        except InterruptedError:
+            continue
+
+
+def _is_left_of(left: bytes, sent: bytes) -> bool:
+    """Whether `left` is what a failed sync can leave of `sent`: a part of it, with NULs where pages were dropped."""
+    if len(left) > len(sent):
+        return False
+    return sent.startswith(left) or all(byte in (0, meant) for byte, meant in zip(left, sent, strict=False))
