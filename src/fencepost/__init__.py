@@ -1,11 +1,11 @@
 """fencepost: an agent harness whose session log tells the truth after a crash.
 
-    import fencepost as fp
+import fencepost as fp
 
-    async with fp.open("jsonl:./sessions", model="openai:gpt-5", tools=[send_mail]) as runtime:
-        session = await runtime.create()
-        turn = await session.prompt("Tell Ada that the build is green.")
-        print(turn.text)
+async with fp.open("jsonl:./sessions", model="openai:gpt-5", tools=[send_mail]) as runtime:
+    session = await runtime.create()
+    turn = await session.prompt("Tell Ada that the build is green.")
+    print(turn.text)
 """
 
 from fencepost.apps.embed import open  # noqa: A004 - written as fencepost.open
@@ -37,11 +37,10 @@ from fencepost.runtime.toolmaker import tool
 from fencepost.runtime.tools import CallContext, Tool, ToolReply
 from fencepost.stores.base import Handle, Store, StoredLog
 from fencepost.stores.memory import MemoryStore
-from fencepost.testing import ScriptedModel
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     # Running an agent
     "open",
     "tool",
@@ -71,7 +70,6 @@ __all__ = [
     "StoredLog",
     # Testing your own agent
     "MemoryStore",
-    "ScriptedModel",
     # Errors
     "CompositionError",
     "ConfigError",
