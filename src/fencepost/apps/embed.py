@@ -92,6 +92,6 @@ def model_of(
             raise UsageError(
                 f"no model is known for {spec!r}", next_act=f"Write SCHEME:NAME; known are {known}"
             )
-        return factory(rest, environ, settings)
+        return factory(spec, environ, settings)
 
     return make

@@ -79,8 +79,8 @@ class Models:
         from fencepost.plugins import openai, script
 
         for scheme in ("openai", "deepseek"):
-            context.model(scheme, openai.factory(scheme))
-        context.model("script", script.factory)
+            context.model(scheme, openai.open_model)
+        context.model("script", script.open_model)
 
 
 def _checkpoint() -> Plugin:

@@ -24,7 +24,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 ModelFactory = Callable[[str, Mapping[str, str], Mapping[str, ev.Json]], Model]
-"""Makes a model from what stands behind its scheme, the environment, and the settings of the request."""
+"""Makes a model from its name (`SCHEME:REST`, whole), the environment, and the settings of its requests."""
 
 
 @runtime_checkable
