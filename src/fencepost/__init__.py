@@ -111,9 +111,9 @@ _HOMES = {
     "runtime.plugin": "Plugin PluginContext",
     "stores.memory": "MemoryStore",
     "testing.scripted": "ScriptedModel",
-    "errors": "CompositionError ConfigError DamagedError FencepostError HeldError ModelError NotSavedError SessionExistsError SessionNotFoundError StoreError UnsupportedError UsageError",
 }
-_MODULES = {name: module for module, names in _HOMES.items() for name in names.split()}
+_MODULES = dict.fromkeys((name for name in __all__ if name.endswith("Error")), "errors")
+_MODULES.update({name: module for module, names in _HOMES.items() for name in names.split()})
 
 
 def __getattr__(name: str) -> object:
