@@ -1,0 +1,526 @@
+"""The shell tool with real commands: what the model reads, and that nothing of a command outlives its call or us.
+
+Every process of a call carries its id in the environment. `survivors` finds them all by it, wherever they hide:
+in the background, in another session, below another parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.errors import UsageError
+from fencepost.plugins import shell_parent
+from fencepost.plugins.shell import EXIT, NOT_RUN, ShellRules, shell_tool
+from fencepost.plugins.shell_output import HEAD, TAIL, Transcript
+from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.schema import validate
+from fencepost.runtime.tools import CallContext, Tool, ToolReply
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
+PATIENCE = 30.0
+"""Seconds after which a condition that should come true is given up on."""
+
+
+class Desk:
+    """One session's place: makes contexts, runs calls, finds what is left of them."""
+
+    def __init__(self, place: Path) -> None:
+        self.cwd = place / "work"
+        self.cwd.mkdir()
+        self.files = place / "files"
+        self.call_id = f"c{os.getpid()}.{time.monotonic_ns()}"
+        self.cancel = CancelSignal()
+        self.heard: list[str] = []
+        self.progress: Callable[[str], None] = self.heard.append
+
+    @property
+    def context(self) -> CallContext:
+        return CallContext(self.call_id, "s1", self.cwd, self.cancel, lambda text: self.progress(text), self.files)
+
+    async def call(self, command: str, timeout: float | None = None, tool: Tool | None = None) -> ToolReply:
+        made = tool or shell_tool()
+        assert made.body is not None
+        reply = await made.body(self.context, {"command": command, "timeout": timeout})
+        assert isinstance(reply, ToolReply)
+        return reply
+
+    def run(self, command: str, timeout: float | None = None, tool: Tool | None = None) -> ToolReply:
+        return asyncio.run(self.call(command, timeout, tool))
+
+    @property
+    def log(self) -> Path:
+        return self.files / f"{self.call_id}.log"
+
+    def survivors(self) -> list[int]:
+        mark = f"FENCEPOST_CALL_ID={self.call_id}\0".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes() + b"\0":
+                        found.append(int(entry.name))
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    yield made
+    for pid in made.survivors():
+        os.kill(pid, signal.SIGKILL)
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.005)
+
+
+# --- what the model reads ---------------------------------------------------------------------------------------
+
+
+def test_output_of_both_streams_in_order_in_the_working_directory(desk: Desk) -> None:
+    reply = desk.run("echo one; echo two >&2; pwd; echo $FENCEPOST_CALL_ID $FENCEPOST_SESSION_ID")
+    assert reply == ToolReply(f"one\ntwo\n{desk.cwd}\n{desk.call_id} s1\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo oh; exit 3", "oh\n[exit code 3]"),
+        ("exit 3", "(no output)\n[exit code 3]"),
+        ("kill -SEGV $$", "(no output)\n[ended by SIGSEGV, signal 11]"),
+        ("exit 137", "(no output)\n[exit code 137, which stands for SIGKILL]"),
+        ("exit 255", "(no output)\n[exit code 255]"),
+    ],
+)
+def test_a_bad_end_is_an_error_that_names_code_or_signal(desk: Desk, command: str, text: str) -> None:
+    reply = desk.run(command)
+    assert reply.is_error
+    assert reply.code == EXIT
+    assert not reply.unknown
+    assert reply.text == text
+
+
+def test_a_command_without_output_says_so(desk: Desk) -> None:
+    assert desk.run("true") == ToolReply("(no output)")
+    assert not desk.log.exists()
+
+
+def test_nothing_can_be_read_from_stdin(desk: Desk) -> None:
+    assert desk.run("cat; echo end") == ToolReply("end\n")
+
+
+def test_a_broken_pipe_ends_the_writer_as_in_any_shell(desk: Desk) -> None:
+    assert desk.run("(yes; echo $? >&2) | head -n 1").text.split() == ["y", "141"]
+
+
+def test_the_command_inherits_no_descriptor_of_ours(desk: Desk, tmp_path: Path) -> None:
+    with (tmp_path / "secret").open("wb"):
+        said = desk.run("ls /proc/self/fd").text.split()
+    assert len(said) == 4, said  # 0, 1, 2, and the directory that ls itself has open
+
+
+def test_bytes_that_are_not_utf8_are_replaced_and_cut_characters_are_not_streamed(desk: Desk) -> None:
+    reply = desk.run(r"printf 'a\377b'; printf '\342\202'; sleep 0.05; printf '\254'")
+    assert reply.text == "a\ufffdb€"
+    assert "".join(desk.heard) == "a\ufffdb€"
+    assert desk.log.read_bytes() == b"a\xffb\xe2\x82\xac"
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("echo \0", "holds a character"),
+        ("echo \ud800", "holds a character"),
+        ("echo " + "x" * 3_000_000, "3000005 characters are too long"),
+    ],
+    ids=["nul", "surrogate", "too long"],
+)
+def test_what_no_command_line_can_hold_is_one_clear_sentence(desk: Desk, command: str, why: str) -> None:
+    reply = desk.run(command)
+    assert (reply.is_error, reply.code) == (True, NOT_RUN)
+    assert why in reply.text
+
+
+def test_a_missing_working_directory_is_named(desk: Desk) -> None:
+    desk.cwd.rmdir()
+    reply = desk.run("true")
+    assert (reply.is_error, reply.code) == (True, NOT_RUN)
+    assert f"the working directory {desk.cwd} does not exist" in reply.text
+
+
+def test_a_missing_shell_is_an_error_that_names_it(desk: Desk) -> None:
+    reply = desk.run("true", tool=shell_tool(ShellRules(shell="/nowhere/sh")))
+    assert reply.text == "/nowhere/sh: No such file or directory\n[exit code 127]"
+
+
+def test_the_timeout_that_the_model_may_ask_for_is_bounded_before_admission() -> None:
+    made = shell_tool(ShellRules(timeout=5, timeout_max=10))
+    assert validate(made, {"command": "true", "timeout": 10}) is None
+    said = validate(made, {"command": "true", "timeout": 11})
+    assert said == "timeout is 11; expected number, at most 10, more than 0 or null"
+    with pytest.raises(UsageError, match="default timeout is 20 s"):
+        shell_tool(ShellRules(timeout=20, timeout_max=10))
+
+
+# --- streaming and bounds ---------------------------------------------------------------------------------------
+
+
+def test_output_is_streamed_while_the_command_runs(desk: Desk) -> None:
+    def hear(text: str) -> None:
+        desk.heard.append(text)
+        if "ready" in text:
+            (desk.cwd / "go").touch()
+
+    desk.progress = hear
+    reply = desk.run("echo ready; until [ -e go ]; do sleep 0.01; done; echo went on")
+    assert reply == ToolReply("ready\nwent on\n")
+
+
+def test_long_output_is_cut_in_the_middle_and_kept_whole_in_a_private_file(desk: Desk) -> None:
+    reply = desk.run("seq 100000")
+    whole = "".join(f"{n}\n" for n in range(1, 100_001))
+    assert desk.log.read_text() == whole
+    assert desk.log.stat().st_mode & 0o777 == 0o600
+    assert desk.files.stat().st_mode & 0o777 == 0o700
+    head, note, tail = re.fullmatch(r"(.*)\[… (.*) …\]\n(.*)", reply.text, re.DOTALL).groups()  # type: ignore[union-attr]
+    assert whole.startswith(head.removesuffix("\n"))
+    assert whole.endswith(tail)
+    assert len(tail) == TAIL
+    assert note == (f"{len(whole) - HEAD - TAIL} bytes are left out here; all {len(whole)} bytes are in {desk.log}")
+    assert not reply.is_error
+
+
+@linux
+def test_200_megabytes_of_output_do_not_stay_in_memory(desk: Desk) -> None:
+    script = AGENT + textwrap.dedent(
+        """
+        import resource
+        reply = asyncio.run(main(lambda text: None))
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(reply.text))
+        """
+    )
+    command = "head -c 200000000 /dev/zero"
+    done = subprocess.run(
+        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command],
+        capture_output=True,
+        check=True,
+    )
+    kib, characters = map(int, done.stdout.split())
+    assert desk.log.stat().st_size == 200_000_000
+    assert kib < 150 * 1024
+    assert characters < HEAD + TAIL + 500
+
+
+def test_a_cut_never_splits_a_character_and_the_count_is_right(tmp_path: Path) -> None:
+    whole = "€" * 20_000
+
+    async def go() -> str:
+        transcript = Transcript(tmp_path / "out.log")
+        for start in range(0, 60_000, 100):
+            await transcript.add(whole.encode()[start : start + 100])
+        transcript.close()
+        return transcript.text
+
+    text = asyncio.run(go())
+    assert "\ufffd" not in text
+    head, count, tail = re.fullmatch(r"(€+)\n\[… (\d+) bytes .*\]\n(€+)", text).groups()  # type: ignore[union-attr]
+    assert len(head.encode()) + int(count) + len(tail.encode()) == 60_000
+
+
+def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(desk: Desk) -> None:
+    desk.files.write_text("a file where the directory should be")
+    reply = desk.run("seq 100000")
+    assert not reply.is_error
+    assert f"they could not be kept in {desk.log}: " in reply.text
+
+
+# --- the end of a call is the end of the command ----------------------------------------------------------------
+
+BACKGROUND = {
+    "in the group": "sleep 1000 & echo on",
+    "in another session": "setsid sleep 1000 & echo on",
+    "below another parent": "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; echo on",
+    "deaf to SIGTERM": "(trap '' TERM; sleep 1000; true) & echo on",
+    "holding no output": "nohup sleep 1000 >/dev/null 2>&1 & echo on",
+}
+
+
+@linux
+@pytest.mark.parametrize("command", BACKGROUND.values(), ids=BACKGROUND)
+def test_what_a_command_leaves_behind_neither_blocks_its_call_nor_outlives_it(desk: Desk, command: str) -> None:
+    reply = desk.run(command)
+    assert reply == ToolReply("on\n[what it had left running in the background was ended]")
+    assert desk.survivors() == []
+
+
+def test_what_ends_by_itself_soon_after_the_shell_is_let_finish(desk: Desk) -> None:
+    reply = desk.run("exec > >(sleep 0.02; cat); echo through a process substitution")
+    assert reply.text.startswith("through a process substitution\n")
+
+
+@linux
+def test_a_command_that_closed_its_output_is_still_waited_for(desk: Desk) -> None:
+    reply = desk.run("exec >/dev/null 2>&1; sleep 0.1; touch done; exit 4")
+    assert reply.text == "(no output)\n[exit code 4]"
+    assert (desk.cwd / "done").exists()
+
+
+@linux
+@pytest.mark.parametrize("deaf", ["", "trap '' TERM; "], ids=["obedient", "deaf to SIGTERM"])
+def test_a_timeout_ends_everything_and_the_outcome_is_unknown(desk: Desk, deaf: str) -> None:
+    reply = desk.run(f"{deaf}echo begun; setsid sleep 1000 & sleep 1000; touch effect", timeout=0.2)
+    assert reply.unknown
+    assert reply.text == "the command was ended after 0.2 s"
+    assert reply.detail == "It had printed:\nbegun\n"
+    assert desk.survivors() == []
+    assert not (desk.cwd / "effect").exists()
+
+
+@linux
+def test_on_timeout_a_command_may_clean_up(desk: Desk) -> None:
+    reply = desk.run("trap 'rm lock; echo cleaned; exit' TERM; touch lock; echo begun; sleep 1000 & wait", timeout=0.5)
+    assert reply.unknown
+    assert reply.detail == "It had printed:\nbegun\ncleaned\n"
+    assert not (desk.cwd / "lock").exists()
+
+
+@linux
+def test_a_cancel_ends_everything_and_the_outcome_is_unknown(desk: Desk) -> None:
+    desk.progress = lambda text: desk.cancel.set("user")
+    reply = desk.run("echo begun; setsid sleep 1000 & sleep 1000; touch effect")
+    assert reply.unknown
+    assert reply.text == "the command was ended because the turn was cancelled"
+    assert desk.survivors() == []
+
+
+@linux
+def test_a_call_whose_task_is_stopped_leaves_nothing(desk: Desk) -> None:
+    async def go() -> None:
+        begun = asyncio.Event()
+        desk.progress = lambda text: begun.set()
+        call = asyncio.create_task(desk.call("echo begun; trap '' TERM; setsid sleep 1000 & sleep 1000"))
+        await begun.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert desk.survivors() == []
+
+    asyncio.run(go())
+
+
+@linux
+def test_a_loop_that_is_closed_over_a_running_command_leaves_nothing(desk: Desk) -> None:
+    async def go() -> None:
+        begun = asyncio.Event()
+        desk.progress = lambda text: begun.set()
+        call = asyncio.create_task(desk.call("echo begun; sleep 1000"))
+        await begun.wait()
+        assert not call.done()
+
+    asyncio.run(go())
+    assert desk.survivors() == []
+
+
+def zombies() -> list[int]:
+    """Children of this process that ended and were not collected."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
+                if state == "Z" and int(parent) == os.getpid():
+                    found.append(int(entry.name))
+    return found
+
+
+def writers() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "shell" in thread.name]
+
+
+@linux
+def test_calls_leak_no_descriptor_task_thread_or_zombie(desk: Desk) -> None:
+    def held() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    async def go() -> None:
+        await desk.call("echo warm")
+        before = held()
+        tasks = asyncio.all_tasks()
+        for command in ("true", "echo x; exit 3", "seq 20000", "sleep 1000 & echo x", "echo \0"):
+            await desk.call(command)
+        await desk.call("echo x; sleep 1000", timeout=0.1)
+        stopped = asyncio.create_task(desk.call("echo x; sleep 1000"))
+        desk.progress = lambda text: stopped.cancel() and None
+        await asyncio.wait({stopped})
+        unborn = asyncio.create_task(desk.call("sleep 1000"))
+        await asyncio.sleep(0)
+        unborn.cancel()
+        await asyncio.wait({unborn})
+        for _ in range(2):
+            await asyncio.sleep(0)  # the callbacks of what is done
+        assert asyncio.all_tasks() == tasks
+        assert zombies() == []
+        # A writer's thread closes its file and ends after the call, at its own pace.
+        await asyncio.to_thread(until, lambda: held() <= before, "files are closed")
+        await asyncio.to_thread(until, lambda: not writers(), "threads are gone")
+
+    asyncio.run(go())
+
+
+# --- the end of the agent is the end of the command -------------------------------------------------------------
+
+AGENT = textwrap.dedent(
+    """
+    import asyncio, os, sys
+    from pathlib import Path
+    from fencepost.plugins.shell import shell_tool
+    from fencepost.runtime.cancel import CancelSignal
+    from fencepost.runtime.tools import CallContext
+
+    async def main(progress):
+        call_id, cwd, files, command = sys.argv[1:5]
+        context = CallContext(call_id, "s1", Path(cwd), CancelSignal(), progress, Path(files))
+        return await shell_tool().body(context, {"command": command, "timeout": None})
+    """
+)
+
+SAY = "\nasyncio.run(main(lambda text: print(text, end='', flush=True)))\n"
+FORKED = "\nif os.fork() == 0:\n    import time\n    time.sleep(60)\n" + SAY
+"""Here a sibling holds copies of all descriptors of the agent: the lifeline stays open when the agent dies."""
+
+
+def agent(desk: Desk, command: str, script: str = AGENT + SAY) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+def kill_at_first_output(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+AT_WORK = {
+    "a plain one": "echo begun; sleep 1; touch effect",
+    "in the background": "(sleep 1; touch effect) & echo begun; sleep 1000",
+    "in another session": "setsid sh -c 'sleep 1; touch effect' & echo begun; wait",
+    "a daemon": "(setsid sh -c '(sleep 1; touch effect) &' &); echo begun; sleep 1000",
+    "nested": "sh -c \"sh -c 'echo begun; sleep 1; touch effect'; touch effect\"; touch effect",
+    "deaf to signals": "trap '' TERM HUP INT QUIT PIPE; echo begun; sleep 1; touch effect",
+    "always forking": "again() { (sleep 0.01; again) & }; again; echo begun; sleep 1; touch effect",
+    "with a child that is waited for": "echo begun; sleep 1000; touch effect",
+}
+
+
+@linux
+@pytest.mark.parametrize("command", AT_WORK.values(), ids=AT_WORK)
+def test_a_command_dies_with_its_killed_agent_and_acts_no_more(desk: Desk, command: str) -> None:
+    kill_at_first_output(agent(desk, command))
+    until(lambda: not desk.survivors(), "every process of the call is gone")
+    assert not (desk.cwd / "effect").exists()
+
+
+@linux
+def test_the_death_signal_works_where_a_forked_sibling_keeps_the_lifeline_open(desk: Desk) -> None:
+    process = agent(desk, "setsid sleep 1000 & echo begun; sleep 1; touch effect", AGENT + FORKED)
+    kill_at_first_output(process)
+    until(lambda: not desk.survivors(), "every process of the call is gone")
+    assert not (desk.cwd / "effect").exists()
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+@linux
+def test_a_lifeline_that_ends_while_the_command_starts_leaves_nothing(desk: Desk) -> None:
+    """The end comes before, while and after the command gets a session of its own; none of them lets it slip."""
+    for _ in range(40):
+        subprocess.run(
+            [sys.executable, "-I", "-S", shell_parent.__file__, str(os.getpid()), "/bin/sh", "-c", "sleep 0.2; touch effect"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "FENCEPOST_CALL_ID": desk.call_id},
+            cwd=desk.cwd,
+            start_new_session=True,
+            check=True,
+        )
+        assert desk.survivors() == []
+    assert not (desk.cwd / "effect").exists()
+
+
+@linux
+def test_when_the_tiny_parent_is_killed_the_command_dies_and_the_outcome_is_unknown(desk: Desk) -> None:
+    def kill_parent(text: str) -> None:
+        (parent,) = [pid for pid in desk.survivors() if b"shell_parent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(parent, signal.SIGKILL)
+
+    desk.progress = kill_parent
+    reply = desk.run("sleep 1000 & echo begun; sleep 1000; touch effect")
+    assert reply.unknown
+    assert reply.text == "the process that watched over the command was killed"
+    until(lambda: not desk.survivors(), "the command and its group are gone")
+    assert not (desk.cwd / "effect").exists()
+
+
+@linux
+def test_signals_from_elsewhere_do_not_make_the_tiny_parent_end_the_command(desk: Desk) -> None:
+    def disturb(text: str) -> None:
+        if text == "begun\n":
+            (parent,) = [p for p in desk.survivors() if b"shell_parent" in Path(f"/proc/{p}/cmdline").read_bytes()]
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                os.kill(parent, number)
+            (desk.cwd / "go").touch()
+
+    desk.progress = disturb
+    assert desk.run("echo begun; until [ -e go ]; do sleep 0.01; done; echo end") == ToolReply("begun\nend\n")
+
+
+@linux
+def test_without_help_from_the_kernel_the_lifeline_ends_the_group(desk: Desk) -> None:
+    """As on systems that have neither a death signal nor adoption: the group, and what is in it, still dies."""
+    script = (
+        f"import runpy, sys; sys.platform = 'other'; runpy.run_path({shell_parent.__file__!r}, run_name='__main__')"
+    )
+    environment = {**os.environ, "FENCEPOST_CALL_ID": desk.call_id}
+    command = "sleep 1000 & echo begun; sleep 1000; touch effect"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(os.getpid()), "/bin/sh", "-c", command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        cwd=desk.cwd,
+        start_new_session=True,
+    )
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    assert parent.stderr is not None
+    assert parent.stderr.readline().startswith(b"pid ")
+    assert parent.stdout.readline() == b"begun\n"
+    parent.stdin.close()
+    parent.wait()
+    until(lambda: not desk.survivors(), "the group is gone")
+    assert parent.stderr.read() == b""
+    parent.stdout.close()
+    parent.stderr.close()
+    assert not (desk.cwd / "effect").exists()
