@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,17 +166,17 @@ def test_a_missing_working_directory_is_named(desk: Desk) -> None:
 
 
 def test_a_missing_shell_is_an_error_that_names_it(desk: Desk) -> None:
-    reply = desk.run("true", tool=shell_tool(ShellRules(shell="/nowhere/sh")))
+    reply = desk.run("true", tool=shell_tool(rules=ShellRules(shell="/nowhere/sh")))
     assert reply.text == "/nowhere/sh: No such file or directory\n[exit code 127]"
 
 
 def test_the_timeout_that_the_model_may_ask_for_is_bounded_before_admission() -> None:
-    made = shell_tool(ShellRules(timeout=5, timeout_max=10))
+    made = shell_tool(timeout_default=5, timeout_limit=10)
     assert validate(made, {"command": "true", "timeout": 10}) is None
     said = validate(made, {"command": "true", "timeout": 11})
     assert said == "timeout is 11; expected number, at most 10, more than 0 or null"
     with pytest.raises(UsageError, match="default timeout is 20 s"):
-        shell_tool(ShellRules(timeout=20, timeout_max=10))
+        shell_tool(timeout_default=20, timeout_limit=10)
 
 
 # --- streaming and bounds ---------------------------------------------------------------------------------------
@@ -269,6 +270,7 @@ def test_what_a_command_leaves_behind_neither_blocks_its_call_nor_outlives_it(de
     assert desk.survivors() == []
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="process substitution needs bash")
 def test_what_ends_by_itself_soon_after_the_shell_is_let_finish(desk: Desk) -> None:
     reply = desk.run("exec > >(sleep 0.02; cat); echo through a process substitution")
     assert reply.text.startswith("through a process substitution\n")
@@ -455,7 +457,16 @@ def test_a_lifeline_that_ends_while_the_command_starts_leaves_nothing(desk: Desk
     """The end comes before, while and after the command gets a session of its own; none of them lets it slip."""
     for _ in range(40):
         subprocess.run(
-            [sys.executable, "-I", "-S", shell_parent.__file__, str(os.getpid()), "/bin/sh", "-c", "sleep 0.2; touch effect"],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                shell_parent.__file__,
+                str(os.getpid()),
+                "/bin/sh",
+                "-c",
+                "sleep 0.2; touch effect",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -41,50 +41,58 @@ NOT_RUN = "NOT_RUN"
 """Codes of error results: the command ended badly; it could not be started."""
 
 TIMEOUT = 120.0
-TIMEOUT_MAX = 3600.0
+TIMEOUT_LIMIT = 3600.0
 """Seconds: the default for one command, and the most that the model may ask for."""
 
 
 class ShellRules(msgspec.Struct, frozen=True):
-    """Settings of the shell tool. All times in seconds.
+    """How commands are run and ended. All times in seconds.
 
     Attributes:
         shell: absolute path of the shell; found if empty.
-        timeout: for one command, unless the model asks for another one.
-        timeout_max: the most that the model may ask for.
         grace: from SIGTERM to SIGKILL when time ran out.
         short_grace: the same when someone waits: the turn was cancelled, or the command exited and left others.
         linger: how long those others may take to end by themselves before that.
     """
 
     shell: str = ""
-    timeout: float = TIMEOUT
-    timeout_max: float = TIMEOUT_MAX
     grace: float = 2.0
     short_grace: float = 0.3
     linger: float = 0.2
 
 
-def shell_tool(rules: ShellRules | None = None) -> Tool:
+DEFAULT_RULES = ShellRules()
+
+
+def shell_tool(
+    *,
+    timeout_default: float = TIMEOUT,
+    timeout_limit: float = TIMEOUT_LIMIT,
+    rules: ShellRules = DEFAULT_RULES,
+) -> Tool:
     """The shell tool.
 
+    Args:
+        timeout_default: seconds for one command, unless the model asks for another time.
+        timeout_limit: seconds that the model may ask for at most.
+        rules: how commands are run and ended.
+
     Raises:
-        UsageError: the default timeout is not above zero, or above the maximum.
+        UsageError: the default timeout is not above zero, or above the limit.
     """
-    rules = rules or ShellRules()
-    if not 0 < rules.timeout <= rules.timeout_max:
+    if not 0 < timeout_default <= timeout_limit:
         raise UsageError(
-            f"shell: the default timeout is {rules.timeout:g} s and the maximum {rules.timeout_max:g} s",
-            next_act="Choose a default above zero and not above the maximum",
+            f"shell: the default timeout is {timeout_default:g} s and the limit {timeout_limit:g} s",
+            next_act="Choose a default above zero and not above the limit",
         )
     shell = rules.shell or _find_shell()
 
     async def body(context: CallContext, arguments: dict[str, Any]) -> ToolReply:
         asked = arguments.get("timeout")
-        timeout = rules.timeout if asked is None else float(asked)
+        timeout = timeout_default if asked is None else float(asked)
         return await _Run(context, rules).reply([shell, "-c", arguments["command"]], timeout)
 
-    return Tool(spec=_spec(shell, rules), body=body, effect="write")
+    return Tool(spec=_spec(shell, timeout_default, timeout_limit), body=body, effect="write")
 
 
 def _find_shell() -> str:
@@ -92,11 +100,8 @@ def _find_shell() -> str:
     return str(Path(found).absolute()) if found else "/bin/sh"
 
 
-def _spec(shell: str, rules: ShellRules) -> ToolSpec:
-    seconds = Annotated[
-        float,
-        Meta(gt=0, le=rules.timeout_max, description=f"seconds until it is ended; {rules.timeout:g} if not given"),
-    ]
+def _spec(shell: str, timeout: float, limit: float) -> ToolSpec:
+    seconds = Annotated[float, Meta(gt=0, le=limit, description=f"seconds until it is ended; {timeout:g} if not given")]
     arguments = msgspec.defstruct(
         "shell_arguments",
         [
