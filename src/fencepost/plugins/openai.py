@@ -258,9 +258,8 @@ def _checked_url(url: str, provider: Provider) -> str:
     except ValueError:
         usable = False
     if not usable:
-        shown = errors.without_credentials(url) if "@" not in url else "its value"
         raise ConfigError(
-            f"{provider.url_variable}: {shown!r} is no http or https URL",
+            f"{provider.url_variable}: {errors.without_credentials(url)!r} is no http or https URL",
             next_act="Give the URL that /chat/completions is added to, such as http://127.0.0.1:8080/v1",
         )
     return url

@@ -76,8 +76,13 @@ class Endpoint:
 
 
 def without_credentials(url: str) -> str:
-    """The URL as it may be shown."""
-    parts = urlsplit(url)
+    """The URL as it may be shown: without user, password and query."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a URL that cannot be read"
+    if "@" in url and not parts.netloc:
+        return "a URL without a host"
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
 
 

@@ -197,7 +197,7 @@ class ChunkReader:
         return [Finished(finish or "stop")]
 
     def _choice(self, choice: dict[str, Any]) -> list[ModelDelta]:
-        if choice.get("index") not in {None, 0}:
+        if choice.get("index") not in (None, 0):
             return []
         deltas = list(self._delta(_object(choice.get("delta") or {}, "a delta")))
         if deltas:

@@ -165,7 +165,7 @@ def parse_arguments(text: str) -> dict[str, Json] | str:
     try:
         value = _loads(text)
     except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg} at character {error.pos + 1} of {len(text)}"
+        return f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos + 1} of {len(text)}"
     except _RefusedError as error:
         return str(error)
     except RecursionError:

@@ -1,8 +1,11 @@
 """What a scripted server is to do: answers, attempts, faults and holds. No IO.
 
 Answer N goes to the request that has N assistant messages in it: the server keeps no conversation, so a session that
-was killed and resumed goes on where it was. An answer may carry a `fault`; a list in place of an answer holds what the
-first, second, … attempt at it gets, the last for all further ones.
+was killed and resumed goes on where it was. (An answer that shows nothing is not in the next request, so a server
+cannot count it: leave such answers to `ScriptedModel`.)
+
+An answer may carry a `fault`. A list in place of an answer holds what the first, second, … attempt at it gets; the last
+is for all further ones.
 
 A fault is an object with a `kind`; `after` counts the pieces of the answer that go out before it (none, if absent):
 
