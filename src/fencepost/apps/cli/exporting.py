@@ -1,0 +1,85 @@
+"""`fencepost export` and `fencepost show --json`: a session's events as JSON Lines, in canonical form.
+
+The header first, then one line per event, chunks one by one; events that are not known here to the byte. Of a damaged
+session both sides are printed, with one line between that is no event:
+
+    {"type":"gap","after":SEQ,"offset":BYTE or null,"length":BYTES,"reason":"…"}
+
+`after` is the last event before it, -1 if there is none. Torn bytes at the end are not printed; they are no event.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from fencepost.apps.cli.looking import Desk, look, status_for
+from fencepost.core import events as ev
+from fencepost.core.codec import encode, expand, last_seq
+from fencepost.journal.inspect import Reading, state_of
+
+
+class Gap(msgspec.Struct, frozen=True, tag_field="type", tag="gap"):
+    """A place in an export where something is missing."""
+
+    after: int
+    offset: int | None
+    length: int
+    reason: str
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the command. More formats than `jsonl` will stand beside it."""
+    return look(arguments, lambda desk: export(desk, arguments.id))
+
+
+async def export(desk: Desk, text: str | None) -> int:
+    """Print the session that `text` means; returns the exit status."""
+    reading = await desk.read(text)
+    out = sys.stdout.buffer
+    for line in lines(reading):
+        out.write(line + b"\n")
+    state, problem = state_of(reading)
+    if reading.stored.tail_bytes:
+        sys.stderr.write(f"fencepost: {reading.stored.tail_bytes} torn bytes at the end are not exported\n")
+    status = status_for(state)
+    if status:
+        sys.stderr.write(f"fencepost: session {reading.stored.session} is {state}: {problem}\n")
+    return status
+
+
+def lines(reading: Reading) -> Iterator[bytes]:
+    """The lines of an export, without newlines."""
+    if reading.stored.header is not None:
+        yield encode(reading.stored.header)
+    yield from _events(intact(reading))
+    yield from (msgspec.json.encode(gap) for gap in gaps(reading))
+    yield from _events(reading.beyond)
+
+
+def _events(entries: Iterable[ev.Entry]) -> Iterator[bytes]:
+    return (encode(event) for event in itertools.chain.from_iterable(map(expand, entries)))
+
+
+def intact(reading: Reading) -> Sequence[ev.Entry]:
+    """The entries in front of whatever is wrong; all of them where nothing is."""
+    entries = reading.stored.entries
+    if reading.broken is None:
+        return entries
+    return [entry for entry in entries if last_seq(entry) < reading.fold.next_seq]
+
+
+def gaps(reading: Reading) -> list[Gap]:
+    """The places where something is missing, or may not stand."""
+    before = intact(reading)
+    after = last_seq(before[-1]) if before else -1
+    found = [Gap(after, damage.offset, damage.length, damage.reason) for damage in reading.stored.damage]
+    if reading.broken is not None:
+        found.insert(0, Gap(after, None, 0, f"an event stands where it may not: {reading.broken}"))
+    if not found and reading.stored.header is None:
+        found.append(Gap(after, 0, 0, "the header cannot be read"))
+    return found

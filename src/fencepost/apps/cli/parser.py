@@ -1,0 +1,100 @@
+"""The words of the command line. Each command names the module of this package that runs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+ABOUT = "Run an agent whose session log tells the truth after a crash."
+
+EPILOG = """\
+environment:
+  FENCEPOST_MODEL, FENCEPOST_STORE   what --model and --store say if they are not given
+  OPENAI_API_KEY, OPENAI_BASE_URL    the key, and any endpoint that speaks chat completions
+  FENCEPOST_DEBUG=1                  show tracebacks
+
+exit status:
+  0 done · 1 the turn ended otherwise · 2 usage · 3 could not be saved · 4 held by another process
+  5 damaged or unsupported · 130 interrupted (129 hung up, 143 told to end)
+
+IDs may be shortened to a unique beginning.
+"""
+
+RECORDS = "JSON for programs"
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments; `module` is the module that runs the command.
+
+    Raises:
+        SystemExit: help was asked for (0), or the words are wrong (2).
+    """
+    parser = argparse.ArgumentParser(
+        prog="fencepost", description=ABOUT, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-V", "--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _live(commands)
+    _looking(commands)
+    _setup(commands)
+    return parser.parse_args(words)
+
+
+if TYPE_CHECKING:
+    _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
+
+
+def _command(commands: _Commands, name: str, module: str, about: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    parser.add_argument("--store", metavar="URL", help="jsonl:DIR or memory: (default: in your data directory)")
+    parser.set_defaults(module=module, words_of=name)
+    return parser
+
+
+def _live(commands: _Commands) -> None:
+    """The commands that own a session."""
+    run = _command(commands, "run", "running", "start a session and give it a task")
+    run.add_argument("task", metavar="TASK", help="what to do; - reads it from standard input")
+    run.add_argument("--cwd", metavar="DIR", help="the session's working directory (default: this one)")
+    run.add_argument("--session", metavar="ID", help="the new session's id (default: made from date and time)")
+    resume = _command(commands, "resume", "resuming", "take a session up again: repair it, and wait or go on")
+    resume.add_argument("id", metavar="ID", nargs="?", help="default: the last session of this directory")
+    resume.add_argument("task", metavar="TASK", nargs="?", help="what to do next; without it nothing runs")
+    resume.add_argument("--continue", dest="go_on", action="store_true", help="go on with what was interrupted first")
+    for parser in (run, resume):
+        parser.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+        parser.add_argument(
+            "--approve",
+            choices=("ask", "read", "all", "none"),
+            help="which calls run: ask about all but reading ones (default on a terminal), only reading ones "
+            "(default elsewhere), all, none",
+        )
+        parser.add_argument("--json", action="store_true", help="print events as JSON Lines, then the outcome")
+
+
+def _looking(commands: _Commands) -> None:
+    """The commands that only read."""
+    sessions = _command(commands, "sessions", "listing", "list the sessions of a store")
+    sessions.add_argument("--json", action="store_true", help=RECORDS)
+    for name, module, about in (
+        ("show", "showing", "draw a session as a timeline"),
+        ("inspect", "inspecting", "say for each call whether it completed, did not start, or is unknown"),
+        ("export", "exporting", "print a session's events as JSON Lines"),
+    ):
+        parser = _command(commands, name, module, about)
+        parser.add_argument("id", metavar="ID", nargs="?", help="default: the last session of this directory")
+        if name == "export":
+            parser.add_argument("--format", choices=("jsonl",), default="jsonl", help="default: jsonl")
+        else:
+            what = "the events, as export prints them" if name == "show" else RECORDS
+            parser.add_argument("--json", action="store_true", help=what)
+
+
+def _setup(commands: _Commands) -> None:
+    doctor = _command(commands, "doctor", "examining", "check sessions, and by killing a child of its own the medium")
+    doctor.add_argument("id", metavar="ID", nargs="?", help="only this session")
+    doctor.add_argument("--json", action="store_true", help=RECORDS)
+    config = _command(commands, "config", "configuring", "print what is composed: model, store, plugins, hooks, tools")
+    config.add_argument("--json", action="store_true", help=RECORDS)
+    commands.add_parser("demo", help="kill a real agent at nine points and check what its log says", add_help=False)

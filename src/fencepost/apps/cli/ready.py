@@ -1,0 +1,50 @@
+"""The ready agent, composed in one screen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fencepost.apps.cli.unsaved import Unsaved
+from fencepost.apps.embed import model_of
+from fencepost.plugins.approval import Ask, Mode
+from fencepost.plugins.shipped import DEFAULT, compose
+from fencepost.runtime.config import Config
+from fencepost.runtime.plugin import Composition
+from fencepost.runtime.runtime import SYSTEM, Runtime, Settings
+from fencepost.stores.base import Store
+
+
+def ready_agent(store: Store, model: str, config: Config, mode: Mode, ask: Ask | None, *, writes: bool) -> Runtime:
+    """The shipped plugins, or those that the configuration names, around a store and a model.
+
+    Args:
+        store: where logs are durable.
+        model: `SCHEME:NAME`.
+        config: plugins, their settings, the system prompt, the settings of requests.
+        mode: which calls pass without asking.
+        ask: asks a person.
+        writes: whether tools with the effect `write` run although the store saves nothing.
+
+    Raises:
+        CompositionError, ConfigError, UsageError: the parts do not fit together.
+    """
+    plugins = compose(_names(config), mode, ask)
+    if not store.durable and not writes:
+        plugins.insert(0, Unsaved(store.url))
+    return Runtime(
+        store,
+        model_of(model, config.settings, os.environ),
+        plugins,
+        Settings(system=config.system or SYSTEM),
+        config.plugin,
+    )
+
+
+def composition(config: Config, mode: Mode = "read") -> Composition:
+    """The plugins alone, for commands that run nothing."""
+    return Composition(compose(_names(config), mode), config.plugin)
+
+
+def _names(config: Config) -> Sequence[str]:
+    return DEFAULT if config.plugins is None else config.plugins
