@@ -154,10 +154,11 @@ def test_a_result_shares_the_write_of_the_gate_that_follows_when_its_task_has_en
     async def scenario():
         rig = Rig()
         answered_step(rig.log)
+        await rig.writer.flush()
         await asyncio.wait({asyncio.create_task(call(rig.log))})
         rig.log.append(ev.StepEnd, turn=1, step=1)
         await rig.writer.flush()
-        assert rig.sizes() == [5]
+        assert rig.sizes() == [3, 2]
 
     asyncio.run(scenario())
 
@@ -235,6 +236,19 @@ def test_events_are_written_when_their_window_ends():
         rig.note()
         assert await rig.disk.ended.get() == 1
         assert rig.writer.watermark == 2
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_comes_during_a_write_is_written_when_its_own_window_ends():
+    async def scenario():
+        rig = Rig(window_ms=1)
+        rig.disk.gate.clear()
+        rig.note()
+        await rig.disk.began.get()
+        rig.note()
+        rig.disk.gate.set()
+        assert [await rig.disk.ended.get(), await rig.disk.ended.get()] == [1, 1]
 
     asyncio.run(scenario())
 
@@ -543,6 +557,20 @@ def test_when_the_write_itself_is_torn_down_nothing_follows_it():
     asyncio.run(scenario())
 
 
+def test_a_write_that_was_torn_down_before_it_began_is_made_by_the_next_flush():
+    async def scenario():
+        rig = Rig()
+        answered_step(rig.log)
+        result(rig.log)
+        (drive,) = asyncio.all_tasks() - {asyncio.current_task()}
+        drive.cancel()
+        await asyncio.wait({drive})
+        await rig.writer.flush()
+        assert rig.sizes() == [4]
+
+    asyncio.run(scenario())
+
+
 # --- room -------------------------------------------------------------------------------------------------------
 
 
@@ -651,6 +679,7 @@ def test_close_writes_what_is_pending_and_nothing_after():
         await rig.writer.close()
         assert rig.sizes() == [1]
         rig.note()
+        assert rig.writer.pending_bytes == 0
         with pytest.raises(NotSavedError, match="session s1: events 1 to 1 are not saved: the session is closed"):
             await rig.writer.flush()
         await rig.writer.close()

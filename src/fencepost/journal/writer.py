@@ -77,7 +77,6 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
         self._closed = False
         self._stopped = False
         self.problem: NotSavedError | None = None
@@ -173,16 +172,10 @@ class Writer:
             return
         if action.at <= self._loop.time():
             self._wake()
-        elif self._timer is None or action.at < self._timer_at:
-            # A timer that is armed for an earlier time stays: it finds nothing due and is armed again then. So a
-            # session full of gates arms one timer per window, not one per gate.
-            self._arm(action.at)
-
-    def _arm(self, at: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(at, self._ring)
-        self._timer_at = at
+        elif self._timer is None:
+            # A timer that is armed already rings earlier, finds nothing due, and is armed again then. So a session
+            # full of gates arms one timer per window, not one per gate.
+            self._timer = self._loop.call_at(action.at, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
