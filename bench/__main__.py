@@ -1,0 +1,93 @@
+"""`python -m bench`: how fast, in one run on one file system, with its own yardstick.
+
+Nothing here is a test, and no absolute time means anything on another machine; the quotients do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from bench import append, gate, load, many, toolcall
+from bench.report import Machine, Row, as_json, as_table
+
+
+class Effort(msgspec.Struct, frozen=True):
+    """How often everything is done."""
+
+    appends: int = 100
+    gates: int = 40
+    rounds: int = 7
+    seconds: float = 0.5
+    turns: int = 30
+    loads: int = 5
+    steps: int = load.FULL
+
+
+QUICK = Effort(appends=10, gates=8, rounds=3, seconds=0.2, turns=5, loads=1, steps=load.FULL // 10)
+
+
+def main() -> None:
+    """Run what is asked for, and print it."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure fencepost's hot paths.")
+    parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="where to write (default: here)")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, and a tenth of the log")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--only", action="append", choices=sorted(MEASURES), help="this one; may be repeated")
+    options = parser.parse_args()
+    home: Path = options.directory or Path()
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as made:
+        machine = _machine(Path(made))
+        rows = asyncio.run(_run(Path(made), QUICK if options.quick else Effort(), options.only or list(MEASURES)))
+    print(as_json(machine, rows) if options.json else as_table(machine, rows))
+
+
+async def _run(directory: Path, effort: Effort, names: list[str]) -> list[Row]:
+    rows: list[Row] = []
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        rows += await MEASURES[name](directory, effort)
+    return rows
+
+
+MEASURES: dict[str, Callable[[Path, Effort], Awaitable[list[Row]]]] = {
+    "gate": lambda directory, effort: gate.measure(directory, effort.gates),
+    "append": lambda directory, effort: append.measure(directory, effort.appends),
+    "toolcall": lambda directory, effort: toolcall.measure(directory, effort.turns),
+    "many": lambda directory, effort: many.measure(directory, effort.rounds, effort.seconds),
+    "load": lambda directory, effort: load.measure(directory, effort.loads, effort.steps),
+}
+
+
+def _machine(directory: Path) -> Machine:
+    return Machine(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpus=os.cpu_count() or 1,
+        load=os.getloadavg()[0],
+        directory=str(directory.parent),
+        file_system=_file_system(directory),
+    )
+
+
+def _file_system(directory: Path) -> str:
+    """The type of the file system, from the mount with the longest matching path; `?` where nobody says."""
+    mounts = Path("/proc/self/mounts")
+    if not mounts.is_file():
+        return "?"
+    found = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+    holding = [(mount, kind) for mount, kind in found if directory.absolute().is_relative_to(mount)]
+    return max(holding, key=lambda entry: len(entry[0]))[1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""One load in a process of its own: prints how long it took and how much memory the process ever had.
+
+python -m bench.load_child lay|inspect|resume ROOT [STEPS]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from bench.biglog import SESSION, lay_down
+from fencepost.core.codec import CORE
+from fencepost.journal.inspect import inspect
+from fencepost.journal.session import Journal
+from fencepost.runtime.runtime import system_identity
+from fencepost.stores.jsonl import JsonlStore
+
+
+class Load(msgspec.Struct, frozen=True):
+    """What one process found.
+
+    Attributes:
+        events: in the log.
+        seconds: for the load alone; starting the interpreter and importing the package are not in it.
+        peak: bytes of memory that the process had at its highest, the interpreter's own included.
+        before: the same before the load.
+    """
+
+    events: int
+    seconds: float = 0
+    peak: int = 0
+    before: int = 0
+
+
+def main(arguments: list[str]) -> None:
+    """Do as the module says."""
+    what, root = arguments[0], Path(arguments[1])
+    if what == "lay":
+        found = Load(lay_down(root, int(arguments[2])))
+    else:
+        found = asyncio.run(_load(JsonlStore(root), resumes=what == "resume"))
+    print(msgspec.json.encode(found).decode())
+
+
+async def _load(store: JsonlStore, *, resumes: bool) -> Load:
+    before, begun = _peak(), time.perf_counter()
+    if resumes:
+        journal, _ = await Journal.resume(store, SESSION, system_identity(), CORE)
+        events = journal.log.fold.next_seq
+    else:
+        events = (await inspect(store, SESSION)).events
+    load = Load(events, time.perf_counter() - begun, _peak(), before)
+    await store.close()
+    return load
+
+
+def _peak() -> int:
+    """The process's own high-water mark. What `getrusage` says can be the parent's: on Linux it outlives an exec."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
