@@ -20,11 +20,10 @@ from fencepost.plugins.approval import MODES, Mode
 from fencepost.runtime.config import LoadedConfig, default_store
 
 NO_MODEL = """\
-no model is chosen. One of these sets it:
+no model is chosen: --model, FENCEPOST_MODEL, or `model = "…"` in fencepost.toml says which. For instance
   fencepost run --model openai:gpt-5 …     with OPENAI_API_KEY set (or deepseek:NAME with DEEPSEEK_API_KEY)
   OPENAI_BASE_URL=http://127.0.0.1:8000/v1 fencepost run --model openai:NAME …     any compatible endpoint
-  fencepost run --model script:FILE …      a script of answers, offline
-FENCEPOST_MODEL, or `model = "…"` in fencepost.toml, say it once for all"""
+  fencepost run --model script:FILE …      a script of answers, offline"""
 
 
 class Approve(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from fencepost.apps.cli.stop import Stop
 from fencepost.apps.cli.textview import TextView, screens
 from fencepost.apps.cli.views import JsonView, Opening, Outcome, View, recovery_view
 from fencepost.core import events as ev
-from fencepost.errors import FencepostError, NotSavedError
+from fencepost.errors import Cancelled, ClosedError, FencepostError, NotSavedError
 from fencepost.journal.inspect import PendingInput
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
@@ -34,6 +34,7 @@ class Stage:
         stop: why the command should end.
         view: how it is seen.
         ask: asks a person.
+        session: the id, once it is known.
     """
 
     def __init__(self, *, json: bool) -> None:
@@ -42,6 +43,7 @@ class Stage:
         self.err = Outlet(2, lambda _error: None)
         self.view: View = JsonView(self.out, self.err) if json else TextView(*screens(self.out, self.err))
         self.ask = Asker(Lines(0), self.err, self.stop)
+        self.session: str | None = None
 
     async def drained(self) -> None:
         """Wait until all that was said is out."""
@@ -61,7 +63,7 @@ async def _live(work: Callable[[Stage], Awaitable[int]], *, json: bool) -> int:
             status = await work(stage)
         except Exception as error:
             if json:
-                stage.view.ended(failed(None, error))
+                stage.view.ended(failed(stage.session, error))
             raise
         finally:
             await stage.drained()
@@ -77,6 +79,7 @@ def failed(session: str | None, error: Exception) -> Outcome:
 
 async def attend(stage: Stage, runtime: Runtime, session: Session, turns: Turns) -> int:
     """Show a session while its turns run, close it in order, and say how it went; returns the exit status."""
+    stage.session = session.id
     stage.stop.attach(session)
     session.on_notice(stage.view.notice)
     stage.view.opened(opening(runtime, session))
@@ -88,7 +91,7 @@ async def attend(stage: Stage, runtime: Runtime, session: Session, turns: Turns)
     await following
     if failure is not None:
         failures.insert(0, failure)
-    outcome = _outcome(session, result, failures)
+    outcome = _outcome(stage.stop, session, result, failures)
     stage.view.ended(outcome)
     return _status(stage.stop, session, outcome, failures)
 
@@ -147,17 +150,17 @@ async def _close(runtime: Runtime) -> list[Exception]:
     return []
 
 
-def _outcome(session: Session, result: TurnResult | None, failures: list[Exception]) -> Outcome:
+def _outcome(stop: Stop, session: Session, result: TurnResult | None, failures: list[Exception]) -> Outcome:
     journal = session.journal
     kept = journal.watermark >= journal.log.fold.next_seq - 1 and session.guarantees.durable
     saved = kept and not any(isinstance(error, NotSavedError) for error in failures)
     if result is not None:
-        outcome = Outcome(session.id, result.reason, result.text, saved, result.code, result.message, result.turn)
-    elif failures:
-        outcome = msgspec.structs.replace(failed(session.id, failures[0]), saved=saved)
-    else:
-        outcome = Outcome(session.id, "resumed", saved=saved)
-    return outcome
+        return Outcome(session.id, result.reason, result.text, saved, result.code, result.message, result.turn)
+    if stop.cause is not None and all(isinstance(error, ClosedError) for error in failures):
+        return Outcome(session.id, "aborted", saved=saved, code=Cancelled.code, message=stop.cause.reason)
+    if failures:
+        return msgspec.structs.replace(failed(session.id, failures[0]), saved=saved)
+    return Outcome(session.id, "resumed", saved=saved)
 
 
 def _status(stop: Stop, session: Session, outcome: Outcome, failures: list[Exception]) -> int:

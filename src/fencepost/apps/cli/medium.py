@@ -12,11 +12,11 @@ the root does not exist, in the nearest directory above it that does.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -127,9 +127,8 @@ async def locks_hold(trial: Path) -> bool:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        child = await _child("lock", str(path))
-        said, _ = await child.communicate()
-        return said.strip() == b"held"
+        said, _ = await asyncio.to_thread(_child("lock", str(path)).communicate)
+        return bool(said.strip() == b"held")
     except OSError:
         return False  # locks are not taken here at all
     finally:
@@ -156,39 +155,36 @@ def syncs_work(trial: Path) -> bool:
 async def killed_at(gate: str, url: str) -> Kill:
     """Let a child run up to `gate`, kill it, and compare the log with what happened."""
     session = f"probe-{gate}"
-    child = await _child("at", gate, url, session)
+    child = _child("at", gate, url, session)
     try:
         problem = await _reached(child) or await _while(url, session, _is_held)
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            child.kill()
-        await child.communicate()
+        child.kill()
+        await asyncio.to_thread(child.communicate)
     problem = problem or await _while(url, session, _tells_the_truth(gate))
     return Kill(gate, problem is None, problem or "held while it lived, free when it was dead, and the log is right")
 
 
-async def _child(*arguments: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "fencepost.apps.cli.probe",
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+def _child(*arguments: str) -> subprocess.Popen[bytes]:
+    """The probe; it sees the end of its standard input when this process is gone, whatever ended it."""
+    return subprocess.Popen(  # noqa: S603 - our own module, by our own interpreter
+        [sys.executable, "-m", "fencepost.apps.cli.probe", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
-async def _reached(child: asyncio.subprocess.Process) -> str | None:
+async def _reached(child: subprocess.Popen[bytes]) -> str | None:
     assert child.stdout is not None
     assert child.stderr is not None
     try:
-        line = await asyncio.wait_for(child.stdout.readline(), SECONDS)
+        line = await asyncio.wait_for(asyncio.to_thread(child.stdout.readline), SECONDS)
     except TimeoutError:
         return f"the child did not get there within {SECONDS:g} s"
     if line.strip().decode() == HERE:
         return None
-    said = (await child.stderr.read()).decode(errors="replace").strip().splitlines()
+    said = (await asyncio.to_thread(child.stderr.read)).decode(errors="replace").strip().splitlines()
     return f"the child ended before: {said[-1] if said else 'it said nothing'}"
 
 

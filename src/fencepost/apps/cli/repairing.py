@@ -50,6 +50,8 @@ def print_recovery(out: Outlet, name: str, recovery: Recovery, pending: Sequence
     """What resuming found and did, for people, and what they can do next."""
     from fencepost.apps.cli import paper
 
+    if runs and recovery.interrupted is None and not recovery.set_aside:
+        return
     console, page = paper.page(2 if runs else 1)
     if recovery.set_aside:
         console.print(f"{recovery.set_aside} torn bytes at the end were set aside in a side file")
@@ -77,5 +79,5 @@ def print_recovery(out: Outlet, name: str, recovery: Recovery, pending: Sequence
 def _next(name: str, recovery: Recovery, pending: Sequence[PendingInput]) -> list[str]:
     lines = [f"waiting to run: {one_line(item.text, 60)}" for item in pending]
     if recovery.interrupted is not None or pending:
-        lines.append(f"go on with it:   fencepost resume {name} --continue")
-    return [*lines, f"something else:  fencepost resume {name} TASK"]
+        lines.append(f"to go on with it:  fencepost resume {name} --continue")
+    return [*lines, f"for a new task:    fencepost resume {name} TASK"]

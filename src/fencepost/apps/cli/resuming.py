@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
     async def work(stage: Stage) -> int:
         store = open_store(url)
         try:
-            name = await find(store, arguments.id, here)
+            name = stage.session = await find(store, arguments.id, here)
             if not runs:
                 return await repair(stage, store, name, load(here), json=arguments.json)
             return await _go_on(stage, store, name, arguments)

@@ -19,6 +19,9 @@ from fencepost.journal.inspect import CallView, Reading, examine
 WIDTH = 60
 """Characters of a text that are shown in a row."""
 
+NARROW = 40
+"""Characters of arguments, which share their row with more."""
+
 
 class Row(msgspec.Struct, frozen=True):
     """One row.
@@ -187,7 +190,7 @@ class _Drawing:
             self._row(
                 event,
                 3,
-                f"asks for {call.name}  {one_line(call.arguments, WIDTH)}  [{call.call_id}]",
+                f"asks for {call.name}  {one_line(call.arguments, NARROW)}  [{call.call_id}]",
                 verdict=view.verdict if view is not None and open_ else "",
             )
 
@@ -198,7 +201,7 @@ class _Drawing:
     def _call(self, event: ev.ToolCall) -> None:
         view = self._calls.get(event.call_id)
         inside = f" inside {event.parent}" if event.parent else ""
-        text = f"call {event.name}  {arguments_line(event.arguments, WIDTH)}  [{event.call_id}]{inside} {event.effect}"
+        text = f"call {event.name}  {arguments_line(event.arguments, NARROW)}  [{event.call_id}]{inside} {event.effect}"
         self._row(event, 3, text, gate=self._gate("tool"), verdict=view.verdict if view else "")
 
     def _result(self, event: ev.ToolResult) -> None:
