@@ -97,6 +97,10 @@ class Disk:
         """What a path names now."""
         return path.stat()
 
+    def fstat(self, fd: int) -> os.stat_result:
+        """What an open file is now."""
+        return os.fstat(fd)
+
     def read(self, path: Path, start: int = 0, limit: int | None = None) -> bytes:
         """The bytes of a file from `start` on, as many as it has when it is opened, or `limit`."""
         with path.open("rb", buffering=0) as file:

@@ -53,7 +53,7 @@ class FileHandle:
     async def append(self, entries: Sequence[Entry], expected_seq: int) -> None:
         """Make one batch durable; see `Handle.append`. An empty batch is nothing to do."""
         if entries:
-            await self._in_turn(partial(self._log.append, tuple(entries), expected_seq))
+            await self._in_turn(partial(self._log.append, tuple(entries), expected_seq), self._log.hint)
 
     async def set_aside(self) -> int:
         """Move the torn tail out of the log; see `Handle.set_aside`."""
@@ -69,20 +69,22 @@ class FileHandle:
 
     def let_go(self) -> None:
         """Give ownership up at once. For an owner that has no append in flight."""
-        if not self._closed:
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
+        self._released(self)
+        if self._lock.held:  # a forked child leaves the rest to its parent
             self._log.close()
             self._lock.release()
-            self._released(self)
 
-    async def _in_turn(self, work: Callable[[], T]) -> T:
+    async def _in_turn(self, work: Callable[[], T], afterwards: Callable[[], None] | None = None) -> T:
         while self._flight is not None and self._lock.held:
             await self._flight.drain()
         if self._closed:
             raise ClosedError(f"session {self._stored.session} was released")
         if not self._lock.held:
             raise LostOwnershipError(f"session {self._stored.session} belongs to the parent of this process")
-        job = self._threads.submit(work)
+        job = self._threads.submit(work, afterwards)
         self._flight = job
         try:
             return await job.outcome()

@@ -11,15 +11,16 @@ Rules:
     5. A new log is written beside its place, synced, and linked into it: header and first batch appear together.
     6. What is known of lost bytes is in a side file, durably, before the first append makes the log look whole again.
 
-It is synchronous and one thread at a time uses it; threads and waiting are the handle's business.
+It is synchronous, and but for `hint` one thread at a time uses it; threads and waiting are the handle's business.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
+import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -58,8 +59,10 @@ class LogFile:
         self._session = session
         self._fd = -1
         self._hint_fd = -1
-        self._file: tuple[int, int] | None = None
-        """Device and inode; None as long as there is no file."""
+        self._hint_lock = threading.Lock()
+        self._hinted = -1
+        self._inode: int | None = None
+        """Of the log; None as long as there is no file."""
         self._length = 0
         """Bytes of the file as this owner left it."""
         self._crc = 0
@@ -86,7 +89,8 @@ class LogFile:
         framed = loaded.framed
         log = cls(disk, paths, loaded.stored.session)
         log.next_seq = framed.next_seq
-        log._file = (loaded.stat.st_dev, loaded.stat.st_ino)
+        log._hinted = framed.next_seq - 1  # owning is no append: the file stays as it is
+        log._inode = loaded.stat.st_ino
         log._length = loaded.stored.size
         log._crc = framed.crc
         log._owed = b"\n" if framed.owes_newline else b""
@@ -103,19 +107,17 @@ class LogFile:
             raise LostOwnershipError(
                 f"session {self._session}: seq {expected_seq} was to be appended where {self.next_seq} is next"
             )
-        lines = self._lines(entries)
-        last = codec.last_seq(entries[-1])
-        batch = b"".join((self._owed, lines, commit_line(last, zlib.crc32(lines, self._crc))))
-        if self._file is None:
+        batch, next_seq = self._batch(entries)
+        if self._inode is None:
             self._create(batch)
         else:
-            self.set_aside()
+            if self._torn is not None:
+                self.set_aside()
             self._extend(batch)
         self._length += len(batch)
         self._owed = b""
         self._crc = 0
-        self.next_seq = last + 1
-        self._hint(last)
+        self.next_seq = next_seq
 
     def set_aside(self) -> int:
         """Move the torn tail into a side file and cut it off: the contract of `Handle.set_aside`."""
@@ -124,7 +126,7 @@ class LogFile:
         if torn is None:
             return 0
         fd = self._opened()
-        self._compare()
+        self._compare(fd)
         self._keep_aside(torn)
         if torn:
             self._cut_torn(fd, len(torn))
@@ -143,34 +145,58 @@ class LogFile:
             self._fd = -1
             raise self._cause(error, "syncing") from error
 
+    def hint(self) -> None:
+        """Note the acknowledged seq beside the log, unsynced.
+
+        It comes after the sync, so it is never ahead of what is durable; where the log later ends before it,
+        acknowledged bytes were cut off. It only ever adds doubt, so a failure to write it takes nothing away, and
+        nobody waits for it: another thread may be busy with the next batch meanwhile.
+        """
+        with self._hint_lock:
+            last = self.next_seq - 1
+            if last <= self._hinted:
+                return
+            try:
+                if self._hint_fd < 0:
+                    self._hint_fd = self._disk.open_hint(self._paths.watermark)
+                self._disk.overwrite(self._hint_fd, HINT % last, 0)
+            except OSError:
+                return
+            self._hinted = last
+
     def close(self) -> None:
         """Let the descriptors go. Idempotent."""
-        for fd in (self._fd, self._hint_fd):
-            if fd >= 0:
-                self._close(fd)
-        self._fd = self._hint_fd = -1
+        self.hint()
+        with self._hint_lock:
+            self._hinted = sys.maxsize  # a thread that comes late finds nothing to do
+            for fd in (self._fd, self._hint_fd):
+                if fd >= 0:
+                    self._close(fd)
+            self._fd = self._hint_fd = -1
 
     # --- encoding -----------------------------------------------------------------------------------------------
 
-    def _lines(self, entries: Sequence[ev.Entry]) -> bytes:
-        for before, after in itertools.pairwise(entries):
-            if after.seq != codec.last_seq(before) + 1:
-                raise IllegalEventError(f"seq {after.seq} behind {codec.last_seq(before)} in one batch")
-        if entries[0].seq != self.next_seq:
-            raise IllegalEventError(f"a batch that begins with seq {entries[0].seq} where {self.next_seq} is next")
+    def _batch(self, entries: Sequence[ev.Entry]) -> tuple[bytes, int]:
+        """The bytes of a batch, its commit line included, and the seq that follows it."""
+        seq = self.next_seq
+        for entry in entries:
+            if entry.seq != seq:
+                raise IllegalEventError(f"session {self._session}: seq {entry.seq} in a batch where {seq} is next")
+            seq = codec.last_seq(entry) + 1
         try:
-            lines = b"".join([codec.encode(entry) + b"\n" for entry in entries])
+            lines = b"\n".join([*map(codec.encode, entries), b""])
         except (TypeError, ValueError, OverflowError) as error:
             raise EncodingRefusedError(f"session {self._session}: an event cannot be written: {error}") from error
         if lines.count(b"\n") != len(entries):
             raise EncodingRefusedError(f"session {self._session}: an event of an unknown type is not one line")
-        return lines
+        return b"".join((self._owed, lines, commit_line(seq - 1, zlib.crc32(lines, self._crc)))), seq
 
     # --- an existing file ---------------------------------------------------------------------------------------
 
     def _extend(self, batch: bytes) -> None:
-        fd = self._opened()
-        self._compare()
+        """Compare, write, sync. Straight-line code: after each sync the caches are cold, and every call counts."""
+        fd = self._fd if self._fd >= 0 else self._opened()
+        self._compare(fd)
         try:
             self._write(fd, batch)
         except OSError as error:
@@ -183,27 +209,27 @@ class LogFile:
             raise self._cause(error, "syncing") from error
 
     def _write(self, fd: int, batch: bytes) -> None:
-        rest = memoryview(batch)
+        taken = _again(self._disk.write, fd, batch)
+        if taken == len(batch):
+            return
+        rest = memoryview(batch)[taken:]
         while rest:
             taken = _again(self._disk.write, fd, rest)
             if not taken:
                 raise OSError(errno.EIO, "the medium takes no bytes")
             rest = rest[taken:]
 
-    def _compare(self) -> None:
+    def _compare(self, fd: int) -> None:
+        """Look at the file before writing to it (rule 2)."""
         try:
-            stat = self._disk.stat(self._paths.log)
-        except FileNotFoundError:
-            raise self._finish(LostOwnershipError, "its log is no longer there") from None
+            stat = self._disk.fstat(fd)
         except OSError as error:
             raise self._cause(error, "looking at") from error
-        if (stat.st_dev, stat.st_ino) != self._file:
-            raise self._finish(LostOwnershipError, "another file stands in the place of its log")
+        if not stat.st_nlink:
+            raise self._finish(LostOwnershipError, "its log was deleted, or replaced by another file")
         if stat.st_size != self._length:
-            raise self._finish(
-                LostOwnershipError,
-                f"its log has {stat.st_size} bytes and this writer left {self._length}; somebody else wrote",
-            )
+            why = f"its log has {stat.st_size} bytes where this writer left {self._length}: somebody else wrote"
+            raise self._finish(LostOwnershipError, why)
 
     def _roll_back(self, fd: int, cause: OSError) -> None:
         try:
@@ -227,24 +253,31 @@ class LogFile:
         """The open descriptor; after a failed sync, a fresh one of a file that ends where it was acknowledged."""
         if self._fd >= 0:
             return self._fd
-        with self._typed("opening"):
-            fd = self._disk.open_log(self._paths.log)
         try:
+            fd = self._disk.open_log(self._paths.log)
+        except FileNotFoundError:
+            raise self._finish(LostOwnershipError, "its log is no longer there") from None
+        except OSError as error:
+            raise self._cause(error, "opening") from error
+        try:
+            if self._disk.fstat(fd).st_ino != self._inode:
+                raise self._finish(LostOwnershipError, "another file stands in the place of its log")
             if self._unsynced:
                 self._cut_unsynced(fd)
-        except BaseException:
+        except OSError as error:
+            self._close(fd)
+            raise self._cause(error, "reading back") from error
+        except StoreError:
             self._close(fd)
             raise
         self._fd = fd
         return fd
 
     def _cut_unsynced(self, fd: int) -> None:
-        with self._typed("reading back"):
-            left = self._disk.read(self._paths.log, self._length)
+        left = self._disk.read(self._paths.log, self._length)
         if not _is_left_of(left, self._unsynced):
             raise self._finish(LostOwnershipError, "its log ends in bytes that this writer never wrote")
-        with self._typed("cutting"):
-            _again(self._disk.truncate, fd, self._length)
+        _again(self._disk.truncate, fd, self._length)
         self._unsynced = b""
 
     # --- a new file ---------------------------------------------------------------------------------------------
@@ -264,7 +297,7 @@ class LogFile:
             disk.unlink(paths.draft)
             disk.sync_dir(paths.dir)
             disk.sync_dir(paths.dir.parent)
-            stat = disk.stat(paths.log)
+            inode = disk.fstat(fd).st_ino
         except OSError as error:
             self._close(fd)
             self._take_back(error, linked=linked)
@@ -272,7 +305,7 @@ class LogFile:
                 raise SessionExistsError(f"session {self._session} is there already: {paths.log}") from error
             raise self._cause(error, "making") from error
         self._fd = fd
-        self._file = (stat.st_dev, stat.st_ino)
+        self._inode = inode
 
     def _take_back(self, cause: OSError, *, linked: bool) -> None:
         """Undo a half-made log, so that the next append makes it whole."""
@@ -308,17 +341,6 @@ class LogFile:
                 self._close(fd)
             disk.rename(draft, target)
             disk.sync_dir(self._paths.dir)
-
-    def _hint(self, last: int) -> None:
-        """Note the acknowledged seq beside the log, unsynced.
-
-        It comes after the sync, so it is never ahead of what is durable; where the log later ends before it,
-        acknowledged bytes were cut off. It only ever adds doubt, so a failure to write it takes nothing away.
-        """
-        with contextlib.suppress(OSError):
-            if self._hint_fd < 0:
-                self._hint_fd = self._disk.open_hint(self._paths.watermark)
-            self._disk.overwrite(self._hint_fd, HINT % last, 0)
 
     # --- failing ------------------------------------------------------------------------------------------------
 
