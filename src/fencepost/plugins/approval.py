@@ -6,7 +6,8 @@
     all      pass                     pass                     pass
     none     denied                   denied                   denied
 
-Asking and the answer are recorded. A question is void after a crash: the call it is about was not admitted, and is
+Asking and the answer are recorded; the question is durable before a person sees it, so that after a crash the log
+knows the call that they were thinking about. A question is void after a crash: the call it is about was not admitted, and is
 `not_started`. "Always" counts for one tool and one session, and is read back from the log.
 """
 
@@ -84,6 +85,7 @@ class Approval:
 
     async def _question(self, call: Candidate, reason: str, ask: Ask) -> Verdict:
         call.journal.append(ev.ApprovalAsked, call_id=call.call_id, question=f"{call.tool.name}: {reason}")
+        await call.journal.flush()
         verdict = await ask(
             Question(call.journal.session, call.call_id, call.tool.name, call.arguments, call.tool.effect, reason)
         )
