@@ -62,6 +62,13 @@ def open(  # noqa: A001 - the name that a user expects; it is always written wit
     """
     if approve not in MODES:
         raise UsageError(f"approve={approve!r} is not one of {', '.join(MODES)}")
+    if approve == "ask" and ask is None:
+        raise UsageError("approve='ask' needs somebody to ask", next_act="Give ask=, an async function of a Question")
+    if model_settings and not isinstance(model, str):
+        raise UsageError("model_settings belong to a model that is named", next_act="Give them to the model itself")
+    for one in tools:
+        if not isinstance(one, Tool):
+            raise UsageError(f"{one!r} is no tool", next_act="Make one with @fencepost.tool")
     composed: list[Plugin] = [Models(), Retry(), Approval(approve, ask), ToolsPlugin("tools", tools), *plugins]
     if gates:
         composed.insert(1, Checkpoint())
@@ -74,9 +81,7 @@ def open(  # noqa: A001 - the name that a user expects; it is always written wit
     )
 
 
-def model_of(
-    spec: str, settings: Mapping[str, Json], environ: Mapping[str, str]
-) -> Callable[[Composition], Model]:
+def model_of(spec: str, settings: Mapping[str, Json], environ: Mapping[str, str]) -> Callable[[Composition], Model]:
     """What makes the model that `spec` names, once the plugins that know its scheme are composed.
 
     Raises (when called):
@@ -89,9 +94,7 @@ def model_of(
         factory = composition.registry.models.get(scheme)
         if not colon or not rest or factory is None:
             known = ", ".join(f"{name}:" for name in sorted(composition.registry.models))
-            raise UsageError(
-                f"no model is known for {spec!r}", next_act=f"Write SCHEME:NAME; known are {known}"
-            )
+            raise UsageError(f"no model is known for {spec!r}", next_act=f"Write SCHEME:NAME; known are {known}")
         return factory(spec, environ, settings)
 
     return make

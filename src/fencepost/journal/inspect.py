@@ -1,10 +1,13 @@
 """Looking at a stored session: its state, and a verdict for every call. Reads only (law 7).
 
-running       another live process owns it; calls without a result are `running`, for no verdict is given yet
 damaged       durable bytes are not whole, or an event stands where it may not; nothing beyond is "not started"
 unsupported   written by a newer fencepost, or by a plugin that is not composed here
+running       another live process owns it
 interrupted   a turn is open and its owner is gone; the verdicts are those that repair will write
 clean         nothing is open
+
+The first that fits. Whatever the state: while an owner lives, a call without a result is `running`, for no verdict is
+given yet (law 8).
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from fencepost.core import events as ev
-from fencepost.core.codec import CORE, Vocabulary, last_seq, refusal
+from fencepost.core.codec import CORE, NotARecordError, Vocabulary, last_seq, refusal
 from fencepost.core.lifecycle import State
 from fencepost.core.log import CallRecord, Fold
 from fencepost.core.verdict import Evidence, Verdict, verdict_of
-from fencepost.errors import FencepostError, IllegalEventError
+from fencepost.errors import FencepostError, IllegalEventError, SessionNotFoundError
+from fencepost.journal.session import off_loop
 from fencepost.stores.base import Owner, Store, StoredLog
 
 SessionState: TypeAlias = Literal["clean", "interrupted", "running", "damaged", "unsupported"]
@@ -82,32 +86,38 @@ class Reading(msgspec.Struct, frozen=True):
         stored: what was read.
         fold: over the intact prefix.
         broken: why the fold stopped early, or None.
+        unknown: why the log may not be continued with the events that are declared here, or None.
         evidence: the store's, and that what lies behind a broken fold is beyond it.
+        beyond: whole events on the far side of the first damage, or of where the fold stopped.
     """
 
     stored: StoredLog
     fold: Fold
     broken: str | None
+    unknown: str | None
     evidence: Evidence
     beyond: tuple[ev.Entry, ...]
-    vocabulary: Vocabulary
-
-    def declared(self, entry: ev.Entry) -> bool:
-        """Whether a composed plugin knows the entry, even if the store does not."""
-        return isinstance(entry, ev.UnknownEvent) and self.vocabulary.declares(entry.type)
 
 
 def fold_stored(stored: StoredLog, vocabulary: Vocabulary = CORE) -> Reading:
     """Fold a stored log; never raises, whatever is in it."""
-    fold = Fold()
+    fold, unknown = Fold(), None
     for index, entry in enumerate(stored.entries):
         try:
-            fold.take(entry)
-        except IllegalEventError as error:
+            known = _decoded(entry, vocabulary)
+            fold.take(known)
+        except (IllegalEventError, NotARecordError) as error:
             rest = tuple(stored.entries[index:]) + tuple(stored.beyond)
             blind = Evidence(blind_at=(fold.next_seq,))
-            return Reading(stored, fold, str(error), stored.evidence.joined(blind), rest, vocabulary)
-    return Reading(stored, fold, None, stored.evidence, tuple(stored.beyond), vocabulary)
+            return Reading(stored, fold, str(error), unknown, stored.evidence.joined(blind), rest)
+        if isinstance(known, ev.UnknownEvent):
+            unknown = unknown or refusal((known,))
+    return Reading(stored, fold, None, unknown, stored.evidence, tuple(stored.beyond))
+
+
+def _decoded(entry: ev.Entry, vocabulary: Vocabulary) -> ev.Entry:
+    """The entry, decoded where a composed plugin declares what the store did not know."""
+    return next(iter(vocabulary.know((entry,)))) if isinstance(entry, ev.UnknownEvent) else entry
 
 
 def state_of(reading: Reading) -> tuple[SessionState, str | None]:
@@ -123,9 +133,8 @@ def state_of(reading: Reading) -> tuple[SessionState, str | None]:
         return "damaged", "its header cannot be read"
     if reading.broken is not None:
         return "damaged", f"an event stands where it may not: {reading.broken}"
-    why = refusal(entry for entry in stored.entries if not reading.declared(entry))
-    if why is not None:
-        return "unsupported", why
+    if reading.unknown is not None:
+        return "unsupported", reading.unknown
     if stored.owner is not None:
         return "running", None
     tail = f"{stored.tail_bytes} torn bytes at the end" if stored.tail_bytes else None
@@ -141,7 +150,8 @@ async def inspect(store: Store, session: str, vocabulary: Vocabulary = CORE) -> 
         SessionNotFoundError: there is none.
         PermissionDeniedError, MediumError: it cannot be read.
     """
-    return examine(fold_stored(await store.read(session), vocabulary))
+    stored = await store.read(session)
+    return await off_loop(len(stored.entries), lambda: examine(fold_stored(stored, vocabulary)))
 
 
 def examine(reading: Reading) -> Inspection:
@@ -159,7 +169,7 @@ def examine(reading: Reading) -> Inspection:
         owner=stored.owner,
         problem=problem,
         pending_inputs=tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values()),
-        calls=tuple(_view(record, fold, reading.evidence, state) for record in records),
+        calls=tuple(_view(record, reading) for record in records),
     )
 
 
@@ -167,10 +177,10 @@ def _count(stored: StoredLog) -> int:
     return last_seq(stored.entries[-1]) + 1 if stored.entries else 0
 
 
-def _view(record: CallRecord, fold: Fold, evidence: Evidence, state: SessionState) -> CallView:
-    turn = fold.turns.get(record.turn)
-    verdict = verdict_of(record, turn.gates if turn else (), evidence)
-    running = state == "running" and record.result is None
+def _view(record: CallRecord, reading: Reading) -> CallView:
+    turn = reading.fold.turns.get(record.turn)
+    verdict = verdict_of(record, turn.gates if turn else (), reading.evidence)
+    running = reading.stored.owner is not None and record.result is None
     try:
         arguments = record.admitted.arguments if record.admitted else msgspec.json.decode(record.arguments or "{}")
     except (msgspec.DecodeError, UnicodeError):
@@ -215,21 +225,27 @@ def calls_beyond(known: dict[str, CallRecord], beyond: Iterable[ev.Entry]) -> li
 async def rows(store: Store, vocabulary: Vocabulary = CORE) -> list[SessionRow]:
     """All sessions, the latest first. A broken one is a marked row, never the end of the list."""
     found = [await _row(store, session, vocabulary) for session in await store.sessions()]
-    return sorted(found, key=lambda row: (row.updated, row.session), reverse=True)
+    return sorted((row for row in found if row), key=lambda row: (row.updated, row.session), reverse=True)
 
 
-async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow:
+async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow | None:
     try:
-        reading = fold_stored(await store.read(session), vocabulary)
+        stored = await store.read(session)
+    except SessionNotFoundError:
+        return None  # gone since it was listed
     except FencepostError as error:
         return SessionRow(session, "damaged", None, 0, f"({error})", 0, 0)
-    view = examine(reading)
+    return await off_loop(len(stored.entries), lambda: _row_of(fold_stored(stored, vocabulary)))
+
+
+def _row_of(reading: Reading) -> SessionRow:
+    stored, view = reading.stored, examine(reading)
     return SessionRow(
-        session=session,
+        session=stored.session,
         state=view.state,
-        created=reading.stored.header.created if reading.stored.header else None,
-        updated=reading.stored.updated,
-        title=title_of(reading.stored.entries),
+        created=stored.header.created if stored.header else None,
+        updated=stored.updated,
+        title=title_of(stored.entries),
         turns=len(reading.fold.turns),
         unknown=sum(call.verdict == "outcome_unknown" for call in view.calls),
     )

@@ -4,14 +4,16 @@ Rules:
     1. Opening is reading. `create` and `resume` write nothing by themselves but what repair has to (law 7).
     2. The first event that a new owner appends is preceded by `session/owner`.
     3. Repair runs under the lock, before anything else is appended, and is durable before `resume` returns.
-    4. Only `clear` makes a `Clearance`, and only when the watermark has passed the event.
+    4. Only `proof` (and `clear`, which flushes first) makes a `Clearance`, when the watermark has passed the event.
 
 What it refuses to be: it runs no turn, asks no model and knows no plugin.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,10 +29,14 @@ from fencepost.journal.writer import Writer
 from fencepost.stores.base import Handle, Store, StoredLog
 
 E = TypeVar("E", bound=ev.Event)
+T = TypeVar("T")
+
+MANY = 1000
+"""Entries that are folded on the event loop at most: about a millisecond of work."""
 
 
 class Clearance(msgspec.Struct, frozen=True):
-    """Proof that the event `seq` was durable when this was made. Made by `Journal.clear` only."""
+    """Proof that the event `seq` was durable when this was made. Made by `Journal.proof` only."""
 
     seq: int
     watermark: int
@@ -106,21 +112,15 @@ class Journal:
         """
         handle = await store.own(session)
         try:
-            journal, recovery = await cls._recover(handle, identity, vocabulary)
+            return await cls._recover(handle, identity, vocabulary)
         except BaseException:
             await handle.release()
             raise
-        return journal, recovery
 
     @classmethod
     async def _recover(cls, handle: Handle, identity: Identity, vocabulary: Vocabulary) -> tuple[Journal, Recovery]:
         stored = handle.stored
-        try:
-            entries = vocabulary.know(stored.entries)
-            header = continuable(stored, entries)
-            log = Log(header, identity.clock, vocabulary, entries)
-        except (IllegalEventError, NotARecordError) as error:
-            raise DamagedError(f"session {stored.session} holds an event that may not stand there: {error}") from None
+        log = await off_loop(len(stored.entries), partial(load, stored, identity.clock, vocabulary))
         moved = await handle.set_aside() if stored.tail_bytes else 0
         journal = cls(handle, log, identity, moved)
         return journal, await journal._close_interrupted(stored, moved)
@@ -202,13 +202,22 @@ class Journal:
         await self._writer.flush()
 
     async def clear(self, event: ev.Event) -> Clearance:
-        """Flush, and prove that `event` is durable. The only maker of a `Clearance`.
+        """Flush, and prove that `event` is durable.
 
         Raises:
             NotSavedError: it is not.
         """
         await self._writer.flush()
-        assert self.watermark >= event.seq, "a flush returned before its watermark"
+        return self.proof(event)
+
+    def proof(self, event: ev.Event) -> Clearance:
+        """Prove that `event` is durable already, without waiting.
+
+        Raises:
+            NotSavedError: it is not.
+        """
+        if self.watermark < event.seq:
+            raise NotSavedError(f"session {self.session}: event {event.seq} is not saved")
         return Clearance(event.seq, self.watermark)
 
     async def room(self) -> None:
@@ -232,6 +241,25 @@ class Journal:
             await self._writer.close()
         finally:
             await self._handle.release()
+
+
+def load(stored: StoredLog, clock: Callable[[], int], vocabulary: Vocabulary) -> Log:
+    """The log of a session that may be continued. Takes its time where the log is long.
+
+    Raises:
+        DamagedError, UnsupportedError: it may not.
+    """
+    try:
+        entries = vocabulary.know(stored.entries)
+        header = continuable(stored, entries)
+        return Log(header, clock, vocabulary, entries)
+    except (IllegalEventError, NotARecordError) as error:
+        raise DamagedError(f"session {stored.session} holds an event that may not stand there: {error}") from None
+
+
+async def off_loop(size: int, work: Callable[[], T]) -> T:
+    """What `work` gives; done in a thread if it goes over many entries, so that other sessions keep their beat."""
+    return work() if size < MANY else await asyncio.to_thread(work)
 
 
 def continuable(stored: StoredLog, entries: Sequence[ev.Entry]) -> ev.Header:

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from fencepost.core.verdict import ABORTED_BEFORE_DISPATCH, not_started_text
-from fencepost.journal.session import Clearance
 from fencepost.runtime.hooks import Position
 from fencepost.runtime.models import ModelDelta, closing_stream
 from fencepost.runtime.plugin import PluginContext
@@ -64,7 +63,7 @@ async def tool_gate(call: Admitted, go_on: Callable[[Admitted], Awaitable[ToolRe
     if candidate.parent is None:
         clearance = await journal.clear(call.event)
     else:
-        clearance = Clearance(call.event.seq, journal.watermark)
+        clearance = journal.proof(call.rests_on)
     if candidate.cancel.cancelled:
         why = f"the turn was cancelled ({candidate.cancel.reason}) while the gate waited"
         return ToolReply(not_started_text(why), is_error=True, code=ABORTED_BEFORE_DISPATCH)

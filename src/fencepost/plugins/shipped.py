@@ -75,7 +75,7 @@ class Models:
     requires: tuple[str, ...] = ()
 
     def apply(self, context: PluginContext) -> None:
-        """Register them; the SDKs are imported when a model is first asked."""
+        """Register them; an SDK is imported when its model is first made."""
         from fencepost.plugins import openai, script
 
         for scheme in ("openai", "deepseek"):

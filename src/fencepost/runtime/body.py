@@ -5,7 +5,8 @@ Endings:
     its time ran out                                    unknown
     the turn was cancelled while it ran                 it gets `settle` seconds to finish by itself (its own
                                                         answer then counts); after that it is told to stop and
-                                                        is unknown, whatever it says then: the cancel wins
+                                                        is unknown, whatever it says then: the cancel wins, and
+                                                        its words are only shown
     it does not stop, or is a thread, which cannot be   given up on; a late answer becomes a note
 
 An asyncio cancellation is only used as the last means to stop a coroutine. It never decides anything.
@@ -15,20 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
+from fencepost.runtime.replies import as_text, failed, reply_of, sentence, sound, text_of, unknown
 from fencepost.runtime.tools import CallContext, Tool, ToolReply
 
-
-class Ending(msgspec.Struct, frozen=True):
-    """How a body ended: with a value (a `ToolReply` with `unknown` where nobody can say), or with an error."""
-
-    value: Any = None
-    error: Exception | None = None
+LATE = 2000
+"""Characters of a late answer that are kept at most."""
 
 
 async def run_body(
@@ -38,7 +35,7 @@ async def run_body(
     settle: float,
     drain: float,
     late: Callable[[str], None],
-) -> Ending:
+) -> ToolReply:
     """Run a body to its ending; never raises what the body raises.
 
     Args:
@@ -62,8 +59,7 @@ async def run_body(
             why = f"the turn was cancelled ({context.cancel.reason}) while the call ran"
         else:
             why = f"the call was still running when its time limit of {tool.timeout:g} s ran out"
-        await _stop(running, drain, late)
-        return Ending(ToolReply(why, unknown=True))
+        return ToolReply(why, unknown=True, detail=await _stop(running, drain, late))
     except asyncio.CancelledError:
         await _stop(running, drain, late)
         raise
@@ -74,13 +70,20 @@ async def run_body(
 def _start(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> asyncio.Future[Any]:
     if tool.thread is not None:
         return _in_thread(tool, context, arguments)
-    assert tool.body is not None
     return asyncio.ensure_future(_awaiting(tool, context, arguments))
 
 
 async def _awaiting(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> Any:
     assert tool.body is not None
-    return await tool.body(context, arguments)
+    try:
+        return await tool.body(context, arguments)
+    except SystemExit as error:
+        raise _exit(error) from None
+
+
+def _exit(error: BaseException) -> RuntimeError:
+    """A tool may end its call, not the process of the agent."""
+    return RuntimeError(f"{type(error).__name__} in a tool")
 
 
 def _in_thread(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> asyncio.Future[Any]:
@@ -89,8 +92,9 @@ def _in_thread(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> a
     answer: asyncio.Future[Any] = loop.create_future()
     call = tool.thread
     assert call is not None
+    variables = contextvars.copy_context()
 
-    def deliver(value: Any, error: BaseException | None) -> None:
+    def deliver(value: Any, error: Exception | None) -> None:
         if answer.done():
             return
         if error is None:
@@ -99,11 +103,16 @@ def _in_thread(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> a
             answer.set_exception(error)
 
     def run() -> None:
-        value, failure = None, None
+        value: Any = None
+        failure: Exception | None = None
         try:
-            value = call(context, arguments)
-        except BaseException as error:  # noqa: BLE001 - carried over to the loop's side, where it is an ending
-            failure = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__} in a tool")
+            value = variables.run(call, context, arguments)
+        except StopIteration as error:
+            failure = RuntimeError(f"StopIteration in a tool: {error}")  # a future cannot carry it as it is
+        except Exception as error:  # noqa: BLE001 - carried over to the loop's side, where it is an ending
+            failure = error
+        except BaseException as error:  # noqa: BLE001 - SystemExit and its kin, as in `_awaiting`
+            failure = _exit(error)
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
             loop.call_soon_threadsafe(deliver, value, failure)
 
@@ -111,26 +120,38 @@ def _in_thread(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> a
     return answer
 
 
-def _ending(running: asyncio.Future[Any]) -> Ending:
+def _ending(running: asyncio.Future[Any]) -> ToolReply:
     if running.cancelled():
-        return Ending(ToolReply("the body of the call was cancelled from inside", unknown=True))
+        return unknown("the body of the call was cancelled from inside")
     error = running.exception()
     if error is None:
-        return Ending(running.result())
+        return reply_of(running.result())
     if isinstance(error, Exception):
-        return Ending(error=error)
+        return failed(error)
     raise error
 
 
-async def _stop(running: asyncio.Future[Any], drain: float, late: Callable[[str], None]) -> None:
-    """Tell a body to stop, wait a while, then give up on it and listen for a late answer."""
+async def _stop(running: asyncio.Future[Any], drain: float, late: Callable[[str], None]) -> str:
+    """Tell a body to stop and wait a while; what it says then. Else give up on it, and listen for a late answer."""
     if isinstance(running, asyncio.Task):
         running.cancel()
         await asyncio.wait({running}, timeout=drain)
     if not running.done():
         running.add_done_callback(lambda done: late(_late_text(done)))
-    elif not running.cancelled():
-        running.exception()  # looked at, so that asyncio does not report it as forgotten
+        return ""
+    if running.cancelled():
+        return ""
+    error = running.exception()
+    return f"Told to stop, it failed: {sentence(error)}" if error is not None else _last_words(running.result())
+
+
+def _last_words(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, ToolReply):
+        reply = sound(value)
+        return reply.detail if reply.unknown else f"Told to stop, it said: {reply.text}"
+    return f"Told to stop, it said: {as_text(value)}"
 
 
 def _late_text(done: asyncio.Future[Any]) -> str:
@@ -138,5 +159,7 @@ def _late_text(done: asyncio.Future[Any]) -> str:
         return "the body stopped after it had been given up on"
     error = done.exception()
     if error is not None:
-        return f"the body failed after it had been given up on: {type(error).__name__}: {error}"
-    return f"the body answered after it had been given up on: {done.result()!s:.2000}"
+        return f"the body failed after it had been given up on: {sentence(error)}"
+    value = done.result()
+    text = text_of(sound(value)) if isinstance(value, ToolReply) else as_text(value)
+    return f"the body answered after it had been given up on: {text:.{LATE}}"

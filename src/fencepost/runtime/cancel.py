@@ -1,13 +1,18 @@
 """The cancel signal: explicit, one per turn, never an asyncio cancellation.
 
 A tool body sees the signal and decides how to stop; the loop stops dispatching by itself. The first cause wins.
+`unless_cancelled` brings the signal to code that does not look at it, such as a policy that waits for a person.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from fencepost.errors import Cancelled
+
+T = TypeVar("T")
 
 
 class CancelSignal:
@@ -39,3 +44,52 @@ class CancelSignal:
         """Raise `Cancelled` if the turn was cancelled."""
         if self._event.is_set():
             raise Cancelled(f"cancelled: {self.reason}")
+
+
+def _at_once() -> float:
+    return 0.0
+
+
+async def unless_cancelled(
+    work: Awaitable[T], signal: CancelSignal, drain: float, patience: Callable[[], float] = _at_once
+) -> T:
+    """What `work` gives, or `Cancelled` if the signal overtakes it.
+
+    Work that is overtaken may end by itself for `patience()` seconds; what it then gives counts. After that it is told
+    to stop, and given up on after `drain` seconds more: whatever it does then, nobody waits for it.
+
+    Raises:
+        Cancelled: the signal was first.
+        RuntimeError: the work ended with an asyncio cancellation of its own.
+    """
+    task = asyncio.ensure_future(work)
+    cancelled = asyncio.ensure_future(signal.wait())
+    try:
+        await asyncio.wait({task, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and (seconds := patience()) > 0:
+            await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        await stop(task, drain)
+        raise
+    finally:
+        cancelled.cancel()
+    if not task.done():
+        await stop(task, drain)
+        raise Cancelled(f"cancelled: {signal.reason}")
+    if task.cancelled():
+        # Its own doing. Passed on as it is, it would look as if our caller had been cancelled.
+        raise RuntimeError("it was cancelled from inside")
+    return task.result()
+
+
+async def stop(task: asyncio.Future[Any], drain: float) -> None:
+    """Tell a task to stop and wait for that, `drain` seconds at most. How it ends is nobody's business any more."""
+    task.add_done_callback(_look_at)
+    task.cancel()
+    await asyncio.wait({task}, timeout=drain)
+
+
+def _look_at(task: asyncio.Future[Any]) -> None:
+    """A failure that a cancel overtook is expected: unread, asyncio would report it as forgotten."""
+    if not task.cancelled():
+        task.exception()

@@ -26,7 +26,8 @@ from pathlib import Path
 import msgspec
 
 from fencepost.core.events import Json
-from fencepost.errors import ConfigError
+from fencepost.core.normalise import clean_json
+from fencepost.errors import ConfigError, IllegalEventError
 
 FILE = "fencepost.toml"
 
@@ -74,13 +75,28 @@ def parse(text: bytes, path: Path) -> Config:
         ConfigError: with the file, and the line or the key.
     """
     try:
-        return msgspec.convert(tomllib.loads(text.decode()), Config)
+        config = msgspec.convert(tomllib.loads(text.decode()), Config)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 (byte {error.start})") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: {error}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path}: {error}") from None
+    _require_json(config.settings, "settings", path)
+    for name, values in config.plugin.items():
+        _require_json(values, f"plugin.{name}", path)
+    return config
+
+
+def _require_json(values: dict[str, Json], table: str, path: Path) -> None:
+    """TOML has dates, times and numbers without end; settings go into the log, which is JSON."""
+    replaced: list[str] = []
+    try:
+        clean_json(values, "", replaced)
+    except IllegalEventError as error:
+        raise ConfigError(f"{path}: [{table}] {error}") from None
+    if replaced:
+        raise ConfigError(f"{path}: [{table}] {replaced[0]} is a number that JSON cannot carry")
 
 
 def config_home(environ: Mapping[str, str]) -> Path:

@@ -26,6 +26,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from fencepost.core.events import Gate
 from fencepost.errors import CompositionError
+from fencepost.runtime.cancel import CancelSignal, unless_cancelled
 from fencepost.runtime.models import ModelDelta
 from fencepost.runtime.subjects import (
     Admission,
@@ -41,6 +42,7 @@ from fencepost.runtime.tools import ToolReply
 
 S = TypeVar("S")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Position(enum.IntEnum):
@@ -78,14 +80,24 @@ class HookPoint(Generic[S, R]):
         """Put `hook` at `position`; returns what takes it away again.
 
         Raises:
-            CompositionError: a second gate (rule 1).
+            CompositionError: a second gate (rule 1), or a gate at a point that has no effect behind it.
         """
-        if position is Position.GATE and self.gate_owner() is not None:
-            raise CompositionError(f"{self.name}: {owner} wants the gate, and {self.gate_owner()} holds it already")
+        if position is Position.GATE:
+            self._refuse_gate(owner)
         entry = (position, owner, hook)
         self._hooks.append(entry)
         self._hooks.sort(key=lambda item: item[0])
-        return lambda: self._hooks.remove(entry)
+
+        def remove() -> None:
+            self._hooks = [kept for kept in self._hooks if kept is not entry]
+
+        return remove
+
+    def _refuse_gate(self, owner: str) -> None:
+        if self.gate is None:
+            raise CompositionError(f"{self.name}: {owner} wants the gate, and there is none at this point")
+        if self.gate_owner() is not None:
+            raise CompositionError(f"{self.name}: {owner} wants the gate, and {self.gate_owner()} holds it already")
 
     def gate_owner(self) -> str | None:
         """The plugin that holds the gate here, or None."""
@@ -94,6 +106,10 @@ class HookPoint(Generic[S, R]):
     def owners(self) -> list[str]:
         """`owner@POSITION` for each registration, outermost first."""
         return [f"{owner}@{position.name}" for position, owner, _ in self._hooks]
+
+    def only_gate(self) -> bool:
+        """Whether nobody stands here but, perhaps, a gate."""
+        return all(position is Position.GATE for position, _, _ in self._hooks)
 
     def bind(self, innermost: Callable[[S], R]) -> Callable[[S], R]:
         """The whole chain around `innermost`, as one callable."""
@@ -105,6 +121,27 @@ class HookPoint(Generic[S, R]):
 
 def _around(hook: Hook[S, R], inner: Callable[[S], R]) -> Callable[[S], R]:
     return lambda subject: hook(subject, inner)
+
+
+async def through(
+    point: HookPoint[S, Awaitable[T]],
+    subject: S,
+    innermost: Callable[[S], Awaitable[T]],
+    cancel: CancelSignal,
+    drain: float,
+    patience: Callable[[], float] = lambda: 0.0,
+) -> T:
+    """Pass a point, and come back though a hook there hangs and the turn is cancelled; see `unless_cancelled`.
+
+    A gate alone is simply awaited: a flush ends when its write does, and nobody can hurry that.
+
+    Raises:
+        Cancelled: the turn was cancelled, and the hooks were told to stop.
+    """
+    chain = point.bind(innermost)(subject)
+    if point.only_gate():
+        return await chain
+    return await unless_cancelled(chain, cancel, drain, patience)
 
 
 class Hooks:
@@ -137,5 +174,5 @@ class Hooks:
 
     def policy(self) -> str:
         """The plugins that hold the gates, for `turn/start`; `none` if nobody does."""
-        owners = {point.gate_owner() for point in self.points()} - {None}
-        return "+".join(sorted(str(owner) for owner in owners)) or "none"
+        owners = {owner for point in self.points() if (owner := point.gate_owner()) is not None}
+        return "+".join(sorted(owners)) or "none"

@@ -14,14 +14,15 @@ Rules:
     2. A request is only ever built from the log, by `projection.request` (law 3).
     3. When a gate fails, nothing behind it happens and the turn ends with an error (law 4).
     4. The cancel signal is looked at after every wait; once it is set, nothing new starts.
+    5. A step is only opened when something is owed: input, results that the model has not seen, a plugin's text.
 
 The loop decides what comes next. It does not decide who may: that is what the hooks are for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -30,13 +31,18 @@ from fencepost.core import projection
 from fencepost.core.lifecycle import State
 from fencepost.errors import Cancelled, FencepostError, NotSavedError
 from fencepost.journal.session import Journal
+from fencepost.runtime.answer import Assembler
+from fencepost.runtime.call import Site, ToolRules
 from fencepost.runtime.cancel import CancelSignal
-from fencepost.runtime.hooks import Hooks
+from fencepost.runtime.hooks import HookPoint, Hooks, through
 from fencepost.runtime.models import Model
-from fencepost.runtime.request import ask
+from fencepost.runtime.request import ask, keep_visible
 from fencepost.runtime.subjects import Answer, Attempt, Blocked, Notice, StepPlan, TurnStopping
-from fencepost.runtime.toolrun import ToolRules, ToolRun
+from fencepost.runtime.toolrun import ToolRun
 from fencepost.runtime.tools import CallContext, Tool
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 class Inbox(Protocol):
@@ -101,6 +107,10 @@ class TurnLoop:
         self._text = ""
         self._turn = 0
         self._step = 0
+        self._unseen = False
+        """Whether the log holds something that the model has not answered: results, or what an earlier turn left."""
+        self._answered = False
+        """Whether the interrupted turn that this one goes on with had its answer already."""
         self._followup: str | None = None
 
     async def run(self, continues: int | None = None) -> TurnResult:
@@ -117,21 +127,35 @@ class TurnLoop:
         )
         ending = _Ending("error", "INTERNAL", "the turn was torn down")
         try:
+            if continues is not None:
+                self._look_back()
             ending = await self._steps()
         finally:
             self._close(ending)
         return await self._closing_gate(ending)
+
+    def _look_back(self) -> None:
+        """What the interrupted turn owes still: an answer to its last words, unless those were an answer."""
+        transcript = projection.messages(self._journal.log)
+        last = transcript[-1] if transcript else None
+        self._unseen = last is not None and not isinstance(last, projection.AssistantTurn)
+        self._answered = isinstance(last, projection.AssistantTurn)
+        if isinstance(last, projection.AssistantTurn):
+            self._text = ev.text_of(last.content)
 
     async def _steps(self) -> _Ending:
         """Step after step, until nothing is owed. What goes wrong becomes the turn's ending."""
         try:
             while True:
                 answer = await self._one_step()
+                self._cancel.check()
+                if answer is None:
+                    return self._nothing_owed()
                 if answer.finish == "max_tokens":
                     return _Ending("max_tokens", "MAX_TOKENS", "the answer was cut at the output limit; no tool ran")
                 if answer.finish == "content_filter":
                     return _Ending("error", "CONTENT_FILTER", "the provider's content filter cut the answer")
-                if not await self._owed(answer):
+                if not await self._owed():
                     return _Ending("completed")
         except Cancelled:
             return _Ending("aborted", "CANCELLED", self._cancel.reason)
@@ -142,28 +166,42 @@ class TurnLoop:
         except Exception as error:  # noqa: BLE001 - an internal fault also leaves a balanced, truthful transcript
             return _Ending("error", "INTERNAL", f"{type(error).__name__}: {error}")
 
-    async def _owed(self, answer: Answer) -> bool:
-        self._cancel.check()
-        if any(isinstance(block, ev.CallRequest) for block in answer.content) or self._inbox.steering():
+    def _nothing_owed(self) -> _Ending:
+        """No step was opened: the turn had its answer before, or its input was taken back before the model saw it."""
+        if self._step or self._answered:
+            return _Ending("completed")
+        return _Ending("aborted", "CANCELLED", "its input was taken back")
+
+    async def _owed(self) -> bool:
+        if self._unseen or self._inbox.steering():
             return True
-        more = await self._body.hooks.turn_stopping.bind(_nothing_more)(
-            TurnStopping(self._journal, self._turn, self._step, self._text)
+        self._followup = await self._through(
+            self._body.hooks.turn_stopping,
+            TurnStopping(self._journal, self._turn, self._step, self._text),
+            _nothing_more,
         )
         self._cancel.check()
-        if more is None:
-            return self._inbox.steering()
-        self._followup = more
-        return True
+        return self._followup is not None or self._inbox.steering()
+
+    async def _through(
+        self, point: HookPoint[S, Awaitable[T]], subject: S, innermost: Callable[[S], Awaitable[T]]
+    ) -> T:
+        return await through(point, subject, innermost, self._cancel, self._body.rules.drain)
 
     # --- one step -----------------------------------------------------------------------------------------------
 
-    async def _one_step(self) -> Answer:
+    async def _one_step(self) -> Answer | None:
+        """One request and its calls; None where nothing is owed any more, because the input was taken back."""
         self._cancel.check()
-        self._step += 1
-        claims = self._inbox.claim()
-        plan = StepPlan(self._journal, self._turn, self._step, claims, self._cancel)
-        await self._body.hooks.before_step.bind(_go_on)(plan)
+        step = self._step + 1
+        plan = StepPlan(self._journal, self._turn, step, self._inbox.claim(), self._cancel)
+        await self._through(self._body.hooks.before_step, plan, _go_on)
         self._cancel.check()
+        pending = self._journal.log.fold.pending
+        claims = [item for item in plan.claims if item.input_id in pending]
+        if not (claims or self._unseen or self._followup is not None):
+            return None
+        self._step = step
         self._journal.append(ev.StepStart, turn=self._turn, step=self._step)
         try:
             self._write_messages(claims)
@@ -174,7 +212,7 @@ class TurnLoop:
             self._journal.append(ev.StepEnd, turn=self._turn, step=self._step)
         return answer
 
-    def _write_messages(self, claims: tuple[ev.InputQueued, ...]) -> None:
+    def _write_messages(self, claims: Sequence[ev.InputQueued]) -> None:
         fresh = self._journal.identity.fresh
         for item in claims:
             self._journal.append(
@@ -182,8 +220,8 @@ class TurnLoop:
             )
         if self._followup is not None:
             content = (ev.Text(self._followup),)
-            self._journal.append(ev.UserMessage, message_id=fresh("m"), content=content, source="plugin")
             self._followup = None
+            self._journal.append(ev.UserMessage, message_id=fresh("m"), content=content, source="plugin")
 
     def _write_header(self) -> None:
         """Record what shapes requests, if it is not in force already or if a new writer took over."""
@@ -207,16 +245,22 @@ class TurnLoop:
         )
 
     async def _request(self) -> Answer:
-        attempts = 0
-
-        async def attempt(subject: Attempt) -> Answer:
-            nonlocal attempts
-            attempts += 1
-            await self._journal.room()
-            return await ask(self._body, msgspec.structs.replace(subject, number=attempts))
-
+        """Ask the model, retries included; what was visible of an answer that does not come stays in the log."""
         subject = Attempt(self._journal, self._turn, self._step, 1, projection.request(self._journal.log), self._cancel)
-        answer = await self._body.hooks.model_request.bind(attempt)(subject)
+        assembler = self._assembler()
+        attempts = began = 0
+
+        async def attempt(given: Attempt) -> Answer:
+            nonlocal attempts, assembler, began
+            attempts, assembler, began = attempts + 1, self._assembler(), self._journal.log.fold.next_seq
+            await self._journal.room()
+            return await ask(self._body, msgspec.structs.replace(given, number=attempts), assembler)
+
+        try:
+            answer = await self._through(self._body.hooks.model_request, subject, attempt)
+        except BaseException:
+            keep_visible(subject, assembler, began)
+            raise
         self._journal.append(
             ev.AssistantMessage,
             turn=self._turn,
@@ -229,13 +273,27 @@ class TurnLoop:
         self._text = ev.text_of(answer.content)
         return answer
 
+    def _assembler(self) -> Assembler:
+        return Assembler(lambda: self._journal.identity.fresh("c"))
+
     async def _run_calls(self, answer: Answer) -> None:
         calls = tuple(block for block in answer.content if isinstance(block, ev.CallRequest))
+        self._unseen = bool(calls)
         if not calls:
             return
         body = self._body
-        run = ToolRun(self._journal, body.hooks, body.tools, body.context, body.notify, self._cancel, body.rules)
-        await run.run(self._turn, self._step, calls)
+        site = Site(
+            journal=self._journal,
+            hooks=body.hooks,
+            tools=body.tools,
+            context=body.context,
+            notify=body.notify,
+            cancel=self._cancel,
+            rules=body.rules,
+            turn=self._turn,
+            step=self._step,
+        )
+        await ToolRun(site).run(calls)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
@@ -250,9 +308,8 @@ class TurnLoop:
         saved = True
         try:
             await self._journal.flush()
-        except NotSavedError as error:
-            saved = False
-            self._body.notify(Notice("not_saved", error.explain()))
+        except NotSavedError:
+            saved = False  # those who listen to the journal were told, with the cause
         return TurnResult(self._turn, ending.reason, self._text, ending.code, ending.message, saved)
 
 

@@ -8,6 +8,7 @@ Every registration belongs to the plugin that made it and is undone, in reverse,
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -72,9 +73,17 @@ class PluginContext:
 
     def __init__(self, name: str, settings: Mapping[str, ev.Json], registry: Registry) -> None:
         self.name = name
-        self.settings = settings
+        self._settings = settings
         self._registry = registry
         self._undo: list[Callable[[], Awaitable[None] | None]] = []
+        self.unread = bool(settings)
+        """Whether there are settings that the plugin never looked at."""
+
+    @property
+    def settings(self) -> Mapping[str, ev.Json]:
+        """The plugin's table of the configuration, as it stands there. `configured` checks it."""
+        self.unread = False
+        return self._settings
 
     def configured(self, shape: type[T]) -> T:
         """The plugin's settings as a record of type `shape`.
@@ -82,10 +91,18 @@ class PluginContext:
         Raises:
             ConfigError: a key is unknown, or a value has the wrong type.
         """
+        given = dict(self.settings)
         try:
-            return msgspec.convert(dict(self.settings), shape, strict=False)
+            record = msgspec.convert(given, shape)
         except msgspec.ValidationError as error:
             raise ConfigError(f"[plugin.{self.name}]: {error}") from None
+        known = getattr(shape, "__struct_encode_fields__", None)
+        unknown = sorted(set(given) - set(known)) if known is not None else []
+        if unknown:
+            raise ConfigError(
+                f"[plugin.{self.name}]: unknown key {unknown[0]!r}", next_act=f"There are: {', '.join(known or ())}"
+            )
+        return record
 
     def hook(self, point: Callable[[Hooks], HookPoint[S, R]], position: Position, hook: Hook[S, R]) -> None:
         """Stand around `point` (for instance `lambda hooks: hooks.tool_admit`) at `position`."""
@@ -108,7 +125,14 @@ class PluginContext:
         self._claim(self._registry.models, scheme, factory, "model scheme")
 
     def declare(self, event: type[ev.Event]) -> None:
-        """Declare an event type; without that it is refused at append."""
+        """Declare an event type; without that it is refused at append.
+
+        Raises:
+            CompositionError: the name is taken, by the core or by another plugin.
+        """
+        name = event.type_name()
+        if name in {taken.type_name() for taken in (*ev.CORE_EVENTS, *self._registry.events)}:
+            raise CompositionError(f"plugin {self.name}: the event type {name!r} is there already")
         self._registry.events.append(event)
         self._undo.append(lambda: self._registry.events.remove(event))
 
@@ -145,6 +169,7 @@ class Composition:
     Raises:
         CompositionError: a name is used twice, a requirement is missing or goes round in a circle, or a registration
             collides; what was applied so far is undone.
+        ConfigError: a setting is wrong, or is for nobody; the same.
     """
 
     def __init__(self, plugins: list[Plugin], settings: Mapping[str, Mapping[str, ev.Json]]) -> None:
@@ -158,10 +183,22 @@ class Composition:
                 next_act=f"Composed are: {', '.join(plugin.name for plugin in self.plugins)}",
             )
         self._contexts: list[PluginContext] = []
-        for plugin in self.plugins:
-            context = PluginContext(plugin.name, settings.get(plugin.name, {}), self.registry)
-            self._contexts.append(context)
-            plugin.apply(context)
+        try:
+            for plugin in self.plugins:
+                self._apply(plugin)
+        except BaseException:
+            self.undo()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Composition {', '.join(plugin.name for plugin in self.plugins)}>"
+
+    def _apply(self, plugin: Plugin) -> None:
+        context = PluginContext(plugin.name, self.settings.get(plugin.name, {}), self.registry)
+        self._contexts.append(context)
+        plugin.apply(context)
+        if context.unread:
+            raise ConfigError(f"[plugin.{plugin.name}]: this plugin takes no settings")
 
     async def close(self) -> list[Exception]:
         """Close every plugin, last applied first; returns what failed."""
@@ -170,11 +207,26 @@ class Composition:
             failures.extend(await self._contexts.pop().close())
         return failures
 
+    def undo(self) -> None:
+        """Close a composition that never came to life, where nothing can be awaited.
+
+        What a plugin wants to await is finished on the running event loop, or on one of its own where none runs. What
+        fails on the way is not worth more than the error that led here.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(self.close())
+        else:
+            self._undoing = loop.create_task(self.close(), name="undo composition")
+
 
 def _ordered(plugins: list[Plugin]) -> Iterator[Plugin]:
     """The plugins, each behind what it requires, else as given."""
     by_name: dict[str, Plugin] = {}
     for plugin in plugins:
+        if not isinstance(plugin, Plugin):
+            raise CompositionError(f"{plugin!r} is no plugin: it needs name, requires and apply")
         if plugin.name in by_name:
             raise CompositionError(f"two plugins are named {plugin.name!r}")
         by_name[plugin.name] = plugin

@@ -3,9 +3,9 @@
 Rules:
     1. The stream is only made here and only pulled inside the hooks, so that the request gate stands before the
        first byte that leaves (law 3).
-    2. Text is recorded as it arrives. Of an attempt that fails, only the chunks stay.
+    2. Text is recorded as it arrives. Of an attempt that is followed by another, only the chunks stay; of the last
+       one the part that a person saw is recorded as `interrupted`, without half tool calls (`keep_visible`).
     3. A stream that ends without the provider's end marker is `TRUNCATED`: kept, never taken for an answer.
-    4. After a cancel the part that a person saw is recorded as `interrupted`; half tool calls are dropped.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from fencepost.core import events as ev
-from fencepost.errors import Cancelled, ModelError
+from fencepost.errors import ModelError
 from fencepost.runtime.answer import Assembler
+from fencepost.runtime.cancel import stop
 from fencepost.runtime.models import Finished, ReasoningDelta, TextDelta, closing_stream
 from fencepost.runtime.subjects import Answer, Attempt
 
@@ -23,31 +24,32 @@ if TYPE_CHECKING:
     from fencepost.runtime.loop import Body
 
 
-async def ask(body: Body, attempt: Attempt) -> Answer:
+async def ask(body: Body, attempt: Attempt, assembler: Assembler) -> Answer:
     """Send the request once and return its whole answer.
+
+    Args:
+        body: the model, and what stands around it.
+        attempt: which request.
+        assembler: takes what arrives; holds what was visible when this raises.
 
     Raises:
         NotSavedError: the request gate failed; nothing was sent.
         ModelError: the request failed, or its stream was cut.
-        Cancelled: the turn was cancelled; what was visible is recorded.
+        Cancelled: the turn was cancelled.
     """
     attempt.cancel.check()
-    assembler = Assembler(lambda: attempt.journal.identity.fresh("c"))
     pulling = asyncio.create_task(_pull(body, attempt, assembler), name="model stream")
     cancelled = asyncio.ensure_future(attempt.cancel.wait())
     try:
         await asyncio.wait({pulling, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-        if not pulling.done():
-            await _stop(pulling)
-        if attempt.cancel.cancelled:
-            _look_at(pulling)
-            _keep_visible(attempt, assembler, "cancelled")
-            raise Cancelled(f"cancelled: {attempt.cancel.reason}")
-        finish = pulling.result()
     finally:
         cancelled.cancel()
-        if not pulling.done():
-            await _stop(pulling)
+        if not pulling.done() or attempt.cancel.cancelled:
+            await stop(pulling, body.rules.drain)
+    attempt.cancel.check()
+    if pulling.cancelled():
+        raise ModelError(f"the stream of {_name(body)} was cancelled from inside", code="TRUNCATED", retryable=True)
+    finish = pulling.result()
     return Answer(assembler.blocks(finish), finish, assembler.usage)
 
 
@@ -57,20 +59,18 @@ async def _pull(body: Body, attempt: Attempt, assembler: Assembler) -> ev.Finish
     async with closing_stream(stream) as deltas:
         async for delta in deltas:
             assembler.feed(delta)
-            if isinstance(delta, TextDelta):
-                _chunk(attempt, delta.text, "text")
+            if isinstance(delta, TextDelta | ReasoningDelta):
+                _chunk(attempt, delta.text, "text" if isinstance(delta, TextDelta) else "reasoning")
                 await attempt.journal.room()
-            elif isinstance(delta, ReasoningDelta):
-                _chunk(attempt, delta.text, "reasoning")
             elif isinstance(delta, Finished):
                 finish = delta.reason
-    if finish is None:
-        raise ModelError(
-            f"the stream of {body.model.provider}:{body.model.model} ended without its end marker",
-            code="TRUNCATED",
-            retryable=True,
-        )
+    if finish is None or finish in {"truncated", "cancelled"}:
+        raise ModelError(f"the stream of {_name(body)} ended without its end marker", code="TRUNCATED", retryable=True)
     return finish
+
+
+def _name(body: Body) -> str:
+    return f"{body.model.provider}:{body.model.model}"
 
 
 def _chunk(attempt: Attempt, text: str, kind: ev.Delta) -> None:
@@ -78,26 +78,23 @@ def _chunk(attempt: Attempt, text: str, kind: ev.Delta) -> None:
         attempt.journal.append(ev.AssistantChunk, turn=attempt.turn, step=attempt.step, delta=text, kind=kind)
 
 
-def _keep_visible(attempt: Attempt, assembler: Assembler, finish: ev.Finish) -> None:
+def keep_visible(attempt: Attempt, assembler: Assembler, since: int) -> None:
+    """Record what a person saw of an answer that will not come: cut, or cancelled.
+
+    Args:
+        attempt: which request.
+        assembler: of its last attempt.
+        since: the seq at which that attempt began. A retry that is recorded behind it has taken those words back.
+    """
     visible = assembler.visible()
-    if visible:
+    retried = any(isinstance(event, ev.RequestRetry) for event in attempt.journal.log.events(since))
+    if visible and not retried:
         attempt.journal.append(
             ev.AssistantMessage,
             turn=attempt.turn,
             step=attempt.step,
             message_id=attempt.journal.identity.fresh("m"),
             content=visible,
-            finish=finish,
+            finish="cancelled" if attempt.cancel.cancelled else "truncated",
             interrupted=True,
         )
-
-
-async def _stop(task: asyncio.Task[ev.Finish]) -> None:
-    task.cancel()
-    await asyncio.wait({task})
-
-
-def _look_at(task: asyncio.Task[ev.Finish]) -> None:
-    """A failure that a cancel overtook is not lost silently: asyncio would report it as never retrieved."""
-    if not task.cancelled():
-        task.exception()

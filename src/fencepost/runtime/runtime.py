@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary
-from fencepost.errors import ClosedError, CompositionError, FencepostError, UsageError
+from fencepost.errors import ClosedError, CompositionError, UsageError
 from fencepost.journal import inspect as looking
 from fencepost.journal.session import Identity, Journal, Recovery
 from fencepost.runtime.cancel import CancelSignal
@@ -96,12 +97,16 @@ class Runtime:
     ) -> None:
         self.store = store
         self.composition = Composition(list(plugins), plugin_settings or {})
-        self.model = model(self.composition) if callable(model) and not isinstance(model, Model) else model
+        try:
+            self.model = model if model is None or isinstance(model, Model) else model(self.composition)
+        except BaseException:
+            self.composition.undo()
+            raise
         self.settings = settings or Settings()
         self.identity = identity or system_identity()
         self.vocabulary = Vocabulary(self.composition.registry.events)
         self._live: list[Session] = []
-        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         model = f"{self.model.provider}:{self.model.model}" if self.model else "no model"
@@ -122,13 +127,15 @@ class Runtime:
         Raises:
             SessionExistsError, HeldError: the id is taken.
             UsageError: `cwd` is not a directory.
+            ClosedError: the runtime is closed.
         """
+        self._refuse_closed()
         where = Path(cwd or Path.cwd()).absolute()
         if not where.is_dir():
             raise UsageError(f"the working directory {where} is not a directory")
         name = session if session is not None else fresh_session_id(self.identity)
         journal = await Journal.create(self.store, name, str(where), self.identity, self.vocabulary)
-        return self._open(journal, Recovery())
+        return await self._open(journal, Recovery())
 
     async def resume(self, session: str) -> Session:
         """Take a stored session, close what was interrupted, and wait: nothing runs by itself.
@@ -136,23 +143,30 @@ class Runtime:
         Raises:
             SessionNotFoundError, HeldError, DamagedError, UnsupportedError: nothing was touched.
             NotSavedError: the closing records could not be made durable.
+            ClosedError: the runtime is closed.
         """
+        self._refuse_closed()
         journal, recovery = await Journal.resume(self.store, session, self.identity, self.vocabulary)
-        return self._open(journal, recovery)
+        return await self._open(journal, recovery)
 
-    def _open(self, journal: Journal, recovery: Recovery) -> Session:
-        if self._closed:
+    def _refuse_closed(self) -> None:
+        if self._closing is not None:
             raise ClosedError("the runtime is closed")
+
+    async def _open(self, journal: Journal, recovery: Recovery) -> Session:
+        if self._closing is not None:
+            await journal.close()  # it was closed while the session was being opened
+            self._refuse_closed()
         hooks = self.composition.registry.hooks
         guarantees = Guarantees(self.store.url, self.store.durable, hooks.gates(), hooks.policy(), self.store.ownership)
-        session = Session(self._body, journal, guarantees, recovery)
+        session = Session(self._body, journal, guarantees, recovery, self._live.remove)
         self._live.append(session)
         return session
 
     def _body(self, journal: Journal, notify: Callable[[Notice], None]) -> Body:
         if self.model is None:
             raise CompositionError("this runtime has no model", next_act="Give one, for instance model='openai:gpt-5'")
-        header = journal.log.header
+        header, tell = journal.log.header, _from_any_thread(notify)
 
         def context(call_id: str, cancel: CancelSignal) -> CallContext:
             return CallContext(
@@ -160,7 +174,7 @@ class Runtime:
                 header.session,
                 Path(header.cwd),
                 cancel,
-                lambda text: notify(Notice("progress", text, call_id)),
+                lambda text: tell(Notice("progress", text, call_id)),
                 self.store.files(header.session),
             )
 
@@ -188,15 +202,17 @@ class Runtime:
         return await looking.inspect(self.store, session, self.vocabulary)
 
     async def close(self) -> None:
-        """Close in order. Idempotent.
+        """Close in order. Idempotent; a second call waits for the first.
 
         Raises:
             NotSavedError: a session's last events could not be made durable.
             ExceptionGroup: several things failed.
         """
-        if self._closed:
-            return
-        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="close runtime")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         outcomes = await asyncio.gather(*(session.close() for session in self._live), return_exceptions=True)
         failures = [error for error in outcomes if isinstance(error, Exception)]
         failures += await self.composition.close()
@@ -205,7 +221,7 @@ class Runtime:
                 continue
             try:
                 await part.close()
-            except FencepostError as error:
+            except Exception as error:  # noqa: BLE001 - what one part fails at must not keep the next one open
                 failures.append(error)
         if len(failures) == 1:
             raise failures[0]
@@ -217,3 +233,16 @@ class Runtime:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def _from_any_thread(notify: Callable[[Notice], None]) -> Callable[[Notice], None]:
+    """`notify` for bodies that run in a thread too: listeners are always called on the event loop's."""
+    loop, home = asyncio.get_running_loop(), threading.get_ident()
+
+    def tell(notice: Notice) -> None:
+        if threading.get_ident() == home:
+            notify(notice)
+        else:
+            loop.call_soon_threadsafe(notify, notice)
+
+    return tell

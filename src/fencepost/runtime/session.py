@@ -2,7 +2,7 @@
 
 Rules:
     1. A prompt is acknowledged when it is durable, not before (law 9).
-    2. One turn runs at a time; what is queued meanwhile runs in its order.
+    2. One turn runs at a time; what is queued meanwhile runs in its order, each prompt once.
     3. Nothing runs because a session was opened: only a prompt, or `go_on`, starts a turn.
     4. Closing is ordered: no more input, cancel and settle the loop, the real `step/end` and `turn/end`, the closing
        flush, then the journal.
@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Self
 
@@ -18,13 +19,14 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.lifecycle import State
-from fencepost.errors import ClosedError, NotSavedError, UsageError
+from fencepost.errors import Cancelled, ClosedError, NotSavedError, UsageError
 from fencepost.journal.session import Journal, Recovery
 from fencepost.runtime.cancel import CancelSignal
-from fencepost.runtime.inbox import SessionInbox
+from fencepost.runtime.inbox import SessionInbox, had_input
 from fencepost.runtime.loop import Body, TurnLoop, TurnResult
+from fencepost.runtime.outcomes import Outcomes, new_promise, settle
 from fencepost.runtime.subjects import Notice
-from fencepost.runtime.watch import Watcher
+from fencepost.runtime.watch import Notices, Watcher
 
 USER = "user"
 """The reason of a cancel that a person asked for: an input that the model has not seen yet is then dropped."""
@@ -52,7 +54,14 @@ class Guarantees(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One live session. Made by `Runtime.create` and `Runtime.resume`."""
+    """One live session. Made by `Runtime.create` and `Runtime.resume`.
+
+    Attributes:
+        id: of the session.
+        journal: its log, and what makes that durable.
+        guarantees: what is in force.
+        recovery: what resuming found and did.
+    """
 
     def __init__(
         self,
@@ -60,21 +69,28 @@ class Session:
         journal: Journal,
         guarantees: Guarantees,
         recovery: Recovery,
+        closed: Callable[[Session], None],
     ) -> None:
         self.id = journal.session
         self.journal = journal
         self.guarantees = guarantees
         self.recovery = recovery
+        self._make_body = make_body
+        self._body: Body | None = None
+        self._on_closed = closed
         self._inbox = SessionInbox(journal)
-        self._body = make_body(journal, self._notify)
-        self._watchers: list[Watcher] = []
-        self._on_notice: list[Callable[[Notice], None]] = []
-        self._waiting: dict[str, asyncio.Future[TurnResult]] = {}
-        self._turn: CancelSignal | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self._closing = False
+        self._watchers: set[Watcher] = set()
+        self._notices = Notices(self.id)
+        self._outcomes = Outcomes()
         self._continue: asyncio.Future[TurnResult] | None = None
+        self._signal = CancelSignal()
+        """Of the running turn or, between turns, of the next one."""
+        self._running = False
+        self._accepting = 0
+        self._over = asyncio.Event()
+        """Set when a turn is over; clear while one runs or is about to."""
+        self._over.set()
+        self._closing = False
         self._closed: asyncio.Task[None] | None = None
         self._pump = asyncio.create_task(self._run(), name=f"session {self.id}")
         journal.listen(self._saving_changed)
@@ -88,7 +104,7 @@ class Session:
     async def prompt(self, text: str) -> TurnResult:
         """Queue a prompt and wait for the end of the turn that answers it.
 
-        Cancelling this call cancels that turn.
+        Cancelling this call cancels that turn, and waits until it is settled.
 
         Args:
             text: what to do.
@@ -96,20 +112,21 @@ class Session:
         Raises:
             NotSavedError: the prompt could not be made durable; it will not run.
             ClosedError: the session is closed, or was closed before the prompt's turn came.
+            Cancelled: the prompt was taken back with `drop`.
+            CompositionError: the runtime has no model.
         """
         input_id = await self.queue(text)
-        result = self._waiting.setdefault(input_id, asyncio.get_running_loop().create_future())
         try:
-            return await asyncio.shield(result)
+            return await asyncio.shield(self._outcomes.of(input_id))
         except asyncio.CancelledError:
-            self._stop_turn_of(input_id)
+            await self._abandon([input_id])
             raise
 
     async def queue(self, text: str) -> str:
         """Queue a prompt for a turn of its own; returns its `input_id` when it is durable (law 9).
 
         Raises:
-            NotSavedError, ClosedError: as `prompt`.
+            NotSavedError, ClosedError, CompositionError: as `prompt`.
         """
         return await self._accept(text, "turn")
 
@@ -117,30 +134,48 @@ class Session:
         """Hand something to the next step of the running turn; without one it gets a turn of its own.
 
         Raises:
-            NotSavedError, ClosedError: as `prompt`.
+            NotSavedError, ClosedError, CompositionError: as `prompt`.
         """
         return await self._accept(text, "step")
 
     async def _accept(self, text: str, target: ev.Target) -> str:
-        if self._closing:
-            raise ClosedError(f"session {self.id} is closed and takes no more input")
+        self._ready()
         if not text.strip():
             raise UsageError("the prompt is empty")
         queued = self.journal.append(
             ev.InputQueued, input_id=self.journal.identity.fresh("i"), target=target, content=(ev.Text(text),)
         )
+        self._accepting += 1
+        self._over.clear()
         try:
             await self.journal.flush()
-        except NotSavedError:
-            self._forget(queued.input_id, "it could not be saved")
+            if self._closing:
+                raise ClosedError(f"session {self.id} was closed; the prompt is kept and did not run")
+            self._outcomes.promise(queued.input_id)
+            self._inbox.admit(queued)
+        except (NotSavedError, asyncio.CancelledError):
+            self._forget(queued.input_id, "it was not acknowledged")
             raise
-        self._waiting[queued.input_id] = asyncio.get_running_loop().create_future()
-        self._inbox.admit(queued)
+        finally:
+            self._accepting -= 1
+            self._rest()
         return queued.input_id
+
+    def _ready(self) -> Body:
+        """What turns work with.
+
+        Raises:
+            ClosedError, CompositionError: there will be no turn.
+        """
+        if self._closing:
+            raise ClosedError(f"session {self.id} is closed and takes no more input")
+        if self._body is None:
+            self._body = self._make_body(self.journal, self._notices.tell)
+        return self._body
 
     def _forget(self, input_id: str, why: str) -> None:
         self._inbox.drop(input_id)
-        if input_id in self.journal.log.fold.pending:
+        if input_id in self.journal.log.fold.pending and not self.journal.closed:
             self.journal.append(ev.InputDropped, input_id=input_id, reason=why)
 
     async def drop(self, input_id: str) -> None:
@@ -148,35 +183,44 @@ class Session:
 
         Raises:
             UsageError: it is not pending any more.
+            NotSavedError: that it was dropped could not be made durable; it does not run here all the same.
         """
         if input_id not in self.journal.log.fold.pending:
             raise UsageError(f"input {input_id} is not pending")
         self._forget(input_id, "dropped by the user")
-        self._resolve([input_id], ClosedError(f"input {input_id} was dropped"))
+        self._outcomes.settle([input_id], Cancelled(f"input {input_id} was taken back"))
         await self.journal.flush()
 
     async def go_on(self) -> TurnResult | None:
-        """Go on with the interrupted turn and with prompts that an earlier process left pending.
+        """Go on with the interrupted turn, and with prompts that are pending and that nothing runs.
 
         Returns:
             How the last of these turns ended, or None where there was nothing to go on with.
+
+        Raises:
+            UsageError: a turn is running.
+            ClosedError, CompositionError: as `prompt`.
         """
+        self._ready()
+        if self._busy():
+            raise UsageError(f"session {self.id} is busy with a turn already")
         fold = self.journal.log.fold
-        left = [item for item in fold.pending.values() if item.input_id not in self._waiting]
-        interrupted = fold.turn is not None and fold.turn.ended == "interrupted"
-        if not interrupted and not left:
-            return None
-        result: TurnResult | None = None
+        promises: list[asyncio.Future[TurnResult]] = []
+        if fold.turn is not None and fold.turn.ended == "interrupted":
+            self._continue = new_promise()
+            promises.append(self._continue)
+        left = list(fold.pending.values())
         for item in left:
-            self._waiting[item.input_id] = asyncio.get_running_loop().create_future()
+            promises.append(self._outcomes.promise(item.input_id))
             self._inbox.admit(item)
-        if interrupted:
-            self._continue = asyncio.get_running_loop().create_future()
-            self._inbox.woken.set()
-            result = await self._continue
-        for item in left:
-            result = await self._waiting[item.input_id]
-        return result
+        self._inbox.woken.set()
+        self._rest()
+        try:
+            results = [await asyncio.shield(promise) for promise in promises]
+        except asyncio.CancelledError:
+            await self._abandon([item.input_id for item in left], keep=True)
+            raise
+        return results[-1] if results else None
 
     # --- the pump -----------------------------------------------------------------------------------------------
 
@@ -184,79 +228,94 @@ class Session:
         try:
             await self._turns()
         except BaseException as error:
-            # A bug, not an outcome: outcomes are TurnResults. Nobody may go on waiting for a turn that will not come.
+            # A bug, or the end of the process; outcomes are TurnResults. Nobody may wait for a turn that won't come.
             self._closing = True
-            self._resolve(list(self._waiting), error)
+            self._no_more_turns(error)
             raise
 
     async def _turns(self) -> None:
-        while True:
+        while not self._closing:
             await self._inbox.woken.wait()
             self._inbox.woken.clear()
             while not self._closing and (self._inbox.waiting() or self._continue is not None):
                 await self._one_turn()
-            if self._closing:
-                return
 
     async def _one_turn(self) -> None:
+        self._running = True
+        self._over.clear()
         going_on, self._continue = self._continue, None
-        self._inbox.next_turn()
-        self._turn = CancelSignal()
-        self._idle.clear()
+        log = self.journal.log
+        continues = log.fold.turn.number if going_on is not None and log.fold.turn is not None else None
+        self._inbox.open_turn(prompt=continues is None or not had_input(log.entries, continues))
         try:
-            last = self.journal.log.fold.turn
-            continues = last.number if going_on is not None and last is not None else None
-            result = await TurnLoop(self._body, self._inbox, self._turn).run(continues)
+            result = await TurnLoop(self._ready(), self._inbox, self._signal).run(continues)
+            if result.reason == "aborted" and result.message == USER:
+                for name in self._inbox.unseen():
+                    self._forget(name, "the turn was cancelled before the model saw it")
+            self._outcomes.settle(self._inbox.claimed, result)
+            settle(going_on, result)
         except BaseException as error:
-            self._resolve(self._inbox.claimed, error)
-            if going_on is not None and not going_on.done():
-                going_on.set_exception(error)
+            self._outcomes.settle(self._inbox.claimed, error)
+            settle(going_on, error)
             raise
         finally:
-            self._turn = None
-            self._idle.set()
-        await self._settle(result)
-        self._resolve(self._inbox.claimed, result)
-        if going_on is not None and not going_on.done():
-            going_on.set_result(result)
+            self._running = False
+            self._signal = CancelSignal()
+            self._over.set()
+            self._rest()
 
-    async def _settle(self, result: TurnResult) -> None:
-        """An input that was claimed and not consumed: dropped if a person cancelled, else it stays pending."""
-        left = self._inbox.unconsumed()
-        if result.reason == "aborted" and result.message == USER:
-            for name in left:
-                self._forget(name, "the turn was cancelled before the model saw it")
-        self._inbox.claimed.extend(name for name in left if name not in self._inbox.claimed)
+    def _busy(self) -> bool:
+        """Whether a turn runs, or is about to."""
+        return self._running or self._accepting > 0 or self._inbox.waiting() or self._continue is not None
 
-    def _resolve(self, inputs: list[str], outcome: TurnResult | BaseException) -> None:
-        for name in inputs:
-            waiter = self._waiting.get(name)
-            if waiter is None or waiter.done():
-                continue
-            if isinstance(outcome, TurnResult):
-                waiter.set_result(outcome)
-            else:
-                waiter.set_exception(outcome)
-                waiter.exception()
+    def _rest(self) -> None:
+        """After each change of what there is to do."""
+        if self._busy() and not self._closing:
+            self._over.clear()
+        else:
+            self._over.set()
+            if self._signal.cancelled:
+                self._signal = CancelSignal()  # what it was meant for did not become a turn
+
+    def _no_more_turns(self, why: BaseException) -> None:
+        self._outcomes.settle_all(why)
+        settle(self._continue, why)
+        self._continue = None
 
     # --- cancel and close ---------------------------------------------------------------------------------------
 
     async def cancel(self, reason: str = USER) -> None:
-        """Cancel the running turn and wait until its closing records are written. Without one: nothing."""
-        if self._turn is not None:
-            self._turn.set(reason)
-        await self._idle.wait()
+        """Cancel the running turn, or the one that is about to start, and wait until it is over. Else: nothing."""
+        self.cancel_soon(reason)
+        await self._over.wait()
 
     def cancel_soon(self, reason: str = USER) -> None:
-        """Cancel the running turn without waiting: for signal callbacks."""
-        if self._turn is not None:
-            self._turn.set(reason)
+        """The same without waiting: for signal callbacks."""
+        if self._busy():
+            self._signal.set(reason)
 
-    def _stop_turn_of(self, input_id: str) -> None:
-        if self._turn is not None and input_id in self._inbox.claimed:
-            self._turn.set(USER)
-        else:
-            self._forget(input_id, "whoever asked stopped waiting")
+    async def _abandon(self, inputs: list[str], *, keep: bool = False) -> None:
+        """Whoever asked stopped waiting: end the turn that runs for them, and run no other.
+
+        Args:
+            inputs: what they asked for.
+            keep: leave those that have not run pending.
+        """
+        why = Cancelled("whoever asked stopped waiting")
+        if keep:
+            settle(self._continue, why)
+            self._continue = None
+        for name in inputs:
+            if self._inbox.holds(name):
+                self._inbox.drop(name)
+                self._outcomes.settle([name], why)
+                if not keep:
+                    self._forget(name, str(why))
+        if self._running and self._body is not None and (keep or any(name in self._inbox.claimed for name in inputs)):
+            self._signal.set(USER)
+            with contextlib.suppress(TimeoutError):  # a store that does not answer: nobody need wait for that here
+                await asyncio.wait_for(self._over.wait(), self._body.rules.bound)
+        self._rest()
 
     async def close(self) -> None:
         """Close in order (rule 4). Idempotent; a second call waits for the first.
@@ -269,19 +328,20 @@ class Session:
         await asyncio.shield(self._closed)
 
     async def _close(self) -> None:
+        if self._busy():
+            self._signal.set(CLOSING)
         self._closing = True
         self._inbox.woken.set()
-        if self._turn is not None:
-            self._turn.set(CLOSING)
         await asyncio.wait({self._pump})
-        failure = None if self._pump.cancelled() else self._pump.exception()
-        self._resolve(list(self._waiting), ClosedError(f"session {self.id} was closed"))
+        self._no_more_turns(ClosedError(f"session {self.id} was closed; what was pending is kept"))
+        self._over.set()
         try:
             await self.journal.close()
         finally:
-            for watcher in self._watchers:
+            for watcher in list(self._watchers):
                 watcher.end()
-        if failure is not None:
+            self._on_closed(self)
+        if not self._pump.cancelled() and (failure := self._pump.exception()) is not None:
             raise failure
 
     # --- watching -----------------------------------------------------------------------------------------------
@@ -293,23 +353,21 @@ class Session:
             start: first seq.
             durable: give each event only when it is durable: what is shown then survives (law 9).
         """
-        watcher = Watcher(self.journal, start, durable=durable)
-        self._watchers.append(watcher)
+        watcher = Watcher(self.journal, start, durable=durable, gone=self._watchers.discard)
+        self._watchers.add(watcher)
+        if self.journal.closed:
+            watcher.end()
         return watcher.events()
 
     def on_notice(self, listener: Callable[[Notice], None]) -> None:
         """Call `listener` with what people should see now and the log does not keep."""
-        self._on_notice.append(listener)
-
-    def _notify(self, notice: Notice) -> None:
-        for listener in self._on_notice:
-            listener(notice)
+        self._notices.listen(listener)
 
     def _saving_changed(self, failure: NotSavedError | None) -> None:
         if failure is None:
-            self._notify(Notice("saved", f"session {self.id} is being saved again"))
+            self._notices.tell(Notice("saved", f"session {self.id} is being saved again"))
         else:
-            self._notify(Notice("not_saved", failure.explain()))
+            self._notices.tell(Notice("not_saved", failure.explain()))
 
     @property
     def idle(self) -> bool:

@@ -92,6 +92,17 @@ class Admitted(msgspec.Struct, frozen=True):
     candidate: Candidate
     event: ev.ToolCall
 
+    @property
+    def rests_on(self) -> ev.ToolCall:
+        """The `tool/call` whose durability covers this call: its own or, for a nested call, the outermost parent's."""
+        calls = self.candidate.journal.log.fold.calls
+        event = self.event
+        while event.parent is not None:
+            parent = calls[event.parent].admitted
+            assert parent is not None, "a nested call is admitted only while its parent runs"
+            event = parent
+        return event
+
     def cleared(self, clearance: Clearance) -> Cleared:
         """The call with the gate's proof that its `tool/call` is durable."""
         return Cleared(self.candidate, self.event, clearance)

@@ -43,6 +43,10 @@ class ToolReply(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+async def _no_calls(name: str, arguments: dict[str, Any]) -> ToolReply:  # noqa: ARG001 - the shape of a nested call
+    raise UsageError(f"{name} cannot be called from here", next_act="Call it from an async tool that runs in a session")
+
+
 class CallContext(msgspec.Struct, frozen=True):
     """What a body may know and use.
 
@@ -53,6 +57,8 @@ class CallContext(msgspec.Struct, frozen=True):
         cancel: the turn's cancel signal. A body that can stop early watches it.
         progress: tell the person something while the body runs; not kept.
         files: a directory of this session for what is too large for the log; who uses it first makes it.
+        call: make another call from an async body, by name and arguments: policies are asked, call and result are
+            recorded as nested, and it runs under the gate of this call. Gives its reply.
     """
 
     call_id: str
@@ -61,6 +67,7 @@ class CallContext(msgspec.Struct, frozen=True):
     cancel: CancelSignal
     progress: Callable[[str], None]
     files: Path
+    call: Callable[[str, dict[str, Any]], Awaitable[ToolReply]] = _no_calls
 
 
 Body: TypeAlias = Callable[[CallContext, dict[str, Any]], Awaitable[Any]]

@@ -1,4 +1,4 @@
-"""Watching a log: its events from some seq on, as they come, or as they become durable.
+"""Watching a session: the events of its log from some seq on, as they come or become durable, and notices.
 
 A watcher holds a position, not a queue: it reads the log itself, so a slow reader costs no memory and misses nothing.
 """
@@ -6,10 +6,11 @@ A watcher holds a position, not a queue: it reads the log itself, so a slow read
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fencepost.core import events as ev
 from fencepost.journal.session import Journal
+from fencepost.runtime.subjects import Notice
 
 
 class Watcher:
@@ -19,24 +20,30 @@ class Watcher:
         journal: whose log.
         start: first seq.
         durable: wait for the watermark before giving an event.
+        gone: called once, when nobody reads here any more.
     """
 
-    def __init__(self, journal: Journal, start: int, *, durable: bool) -> None:
+    def __init__(self, journal: Journal, start: int, *, durable: bool, gone: Callable[[Watcher], None]) -> None:
         self._journal = journal
         self._next = start
         self._durable = durable
+        self._gone = gone
         self._moved = asyncio.Event()
         self._ended = False
-        if durable:
-            self._unsubscribe = journal.on_watermark(lambda _seq: self._moved.set())
-        else:
-            self._unsubscribe = journal.log.subscribe(lambda _event, _size: self._moved.set())
+        self._unsubscribe: Callable[[], None] | None = (
+            journal.on_watermark(lambda _seq: self._moved.set())
+            if durable
+            else journal.log.subscribe(lambda _event, _size: self._moved.set())
+        )
 
     def end(self) -> None:
-        """Nothing more will come: readers stop behind what is there."""
+        """Nothing more will come: the reader stops behind what is there. Idempotent."""
         self._ended = True
         self._moved.set()
-        self._unsubscribe()
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+            self._gone(self)
 
     def _available(self) -> int:
         """The first seq that may not be given yet."""
@@ -44,16 +51,41 @@ class Watcher:
 
     async def events(self) -> AsyncIterator[ev.Event | ev.UnknownEvent]:
         """The events, in order, each once."""
-        while True:
-            self._moved.clear()
-            limit = self._available()
-            if self._next < limit:
-                for event in self._journal.log.events(self._next):
-                    if event.seq >= limit:
-                        break
-                    self._next = event.seq + 1
-                    yield event
-                continue
-            if self._ended:
-                return
-            await self._moved.wait()
+        try:
+            while True:
+                self._moved.clear()
+                limit = self._available()
+                if self._next < limit:
+                    for event in self._journal.log.events(self._next):
+                        if event.seq >= limit:
+                            break
+                        self._next = event.seq + 1
+                        yield event
+                elif self._ended:
+                    return
+                else:
+                    await self._moved.wait()
+        finally:
+            self.end()
+
+
+class Notices:
+    """Who is told what people should see now and the log does not keep."""
+
+    def __init__(self, session: str) -> None:
+        self._session = session
+        self._listeners: list[Callable[[Notice], None]] = []
+
+    def listen(self, listener: Callable[[Notice], None]) -> None:
+        """Call `listener` with each notice from now on."""
+        self._listeners.append(listener)
+
+    def tell(self, notice: Notice) -> None:
+        """Tell them. One that fails is reported to the event loop: who watches must not break what is watched."""
+        for listener in self._listeners:
+            try:
+                listener(notice)
+            except Exception as error:  # noqa: BLE001 - a stranger's code
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": f"a listener of session {self._session} failed", "exception": error}
+                )
