@@ -7,8 +7,8 @@
     none     denied                   denied                   denied
 
 Asking and the answer are recorded; the question is durable before a person sees it, so that after a crash the log
-knows the call that they were thinking about. A question is void after a crash: the call it is about was not admitted, and is
-`not_started`. "Always" counts for one tool and one session, and is read back from the log.
+knows the call that they were thinking about. It is void then: the call was not admitted, and is `not_started`.
+"Always" counts for one tool and one session, and is read back from the log.
 """
 
 from __future__ import annotations
