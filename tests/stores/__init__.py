@@ -1,0 +1,1 @@
+"""Stores: one contract suite for all, and what files alone can suffer."""
