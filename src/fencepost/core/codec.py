@@ -81,16 +81,16 @@ class Vocabulary:
 
         Args:
             line: the bytes. A run of chunks goes on referring to them.
-            vouched: a checksum says that these bytes are what was written; the texts of a run are then left unread
-                until someone asks for them.
+            vouched: a checksum says that these bytes are what was written; what a run holds is then left unread until
+                someone asks for it.
 
         Raises:
             NotARecordError: the bytes are not one whole event.
         """
         try:
             entry: ev.Entry = self._decode(line)
-            if type(entry) is ev.ChunkRun:
-                _check_run(entry, vouched=vouched)
+            if type(entry) is ev.ChunkRun and not vouched:
+                _check_run(entry)
         except msgspec.DecodeError as error:
             return self._unknown(bytes(line), error)
         except UnicodeDecodeError as error:
@@ -107,10 +107,10 @@ class Vocabulary:
         return ev.UnknownEvent(peek.seq, peek.time, peek.type, line, peek.ignorable)
 
 
-def _check_run(run: ev.ChunkRun, *, vouched: bool) -> None:
-    texts = run.n if vouched else len(run.deltas)
-    if not run.n == texts == len(run.dt) + 1:
-        raise NotARecordError(f"a run of {run.n} chunks holds {texts} texts and {len(run.dt)} times")
+def _check_run(run: ev.ChunkRun) -> None:
+    texts, times = len(run.deltas), len(run.dt)
+    if not run.n == texts == times + 1:
+        raise NotARecordError(f"a run of {run.n} chunks holds {texts} texts and {times} times")
 
 
 CORE = Vocabulary()
@@ -158,7 +158,7 @@ def _close(run: list[ev.AssistantChunk]) -> Iterator[ev.Entry]:
         first.turn,
         first.step,
         first.kind,
-        dt,
+        msgspec.Raw(_encode(dt)),
         msgspec.Raw(_encode([chunk.delta for chunk in run])),
     )
 
@@ -168,10 +168,8 @@ def expand(entry: ev.Entry) -> Iterator[ev.Event | ev.UnknownEvent]:
     if not isinstance(entry, ev.ChunkRun):
         yield entry
         return
-    time = entry.time
-    for index, delta in enumerate(entry.deltas):
-        if index:
-            time += entry.dt[index - 1]
+    times = itertools.accumulate(entry.dt, initial=entry.time)
+    for index, (time, delta) in enumerate(zip(times, entry.deltas, strict=True)):
         yield ev.AssistantChunk(entry.seq + index, time, entry.turn, entry.step, delta, entry.kind)
 
 

@@ -10,6 +10,8 @@ Rules:
     3. Text is Unicode that UTF-8 can carry and numbers are finite. What is not is normalised when the event is
        made and named in `normalised` (JSON pointers), so that the same event comes back from every store.
     4. A new type is declared in a `Vocabulary`; an undeclared one is refused at append.
+    5. No event refers to itself, so the cycle collector may pass all of them by (`gc=False`): with a million events
+       it would otherwise do little else.
 
 What this module refuses to be: a place for behaviour. What may follow what stands in `lifecycle`; bytes in `codec`.
 """
@@ -35,20 +37,20 @@ Delta: TypeAlias = Literal["text", "reasoning"]
 EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
 
 
-class Text(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
+class Text(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text"):
     """A piece of text that a person wrote, a tool gave back, or the model said."""
 
     text: str
 
 
-class Reasoning(msgspec.Struct, frozen=True, tag_field="type", tag="reasoning", omit_defaults=True):
+class Reasoning(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="reasoning", omit_defaults=True):
     """Text that the model marked as thinking: kept apart from the answer. `opaque` belongs to the provider."""
 
     text: str
     opaque: Json = None
 
 
-class CallRequest(msgspec.Struct, frozen=True, tag_field="type", tag="tool_call", omit_defaults=True):
+class CallRequest(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="tool_call", omit_defaults=True):
     """The model asks for a call. `call_id` is ours; `arguments` is the model's text, to the letter, JSON or not."""
 
     call_id: str
@@ -60,7 +62,7 @@ class CallRequest(msgspec.Struct, frozen=True, tag_field="type", tag="tool_call"
 Block: TypeAlias = Text | Reasoning | CallRequest
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Tokens of one answer, as the provider counted them."""
 
     input_tokens: int = 0
@@ -77,7 +79,7 @@ class ToolSpec(msgspec.Struct, frozen=True):
     parameters: dict[str, Json]
 
 
-class Marks(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
     """Marks that any event may carry, written last and only when set."""
 
     normalised: tuple[str, ...] = ()
@@ -301,11 +303,18 @@ CORE_EVENTS: tuple[type[Event], ...] = (
 )
 
 
-class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chunks", rename={"packed": "deltas"}):
+class ChunkRun(
+    msgspec.Struct,
+    frozen=True,
+    gc=False,
+    tag_field="type",
+    tag="assistant/chunks",
+    rename={"packed": "deltas", "apart": "dt"},
+):
     """A storage form, not an event: `n` consecutive chunks of one step and kind, with their times as differences.
 
-    `codec.pack` makes runs and `codec.expand` gives the very same events back. The texts stay the JSON that they are
-    on disk until someone asks for them: a log of a million chunks opens without making a million strings.
+    `codec.pack` makes runs and `codec.expand` gives the very same events back. Texts and times stay the JSON that they
+    are on disk until someone asks for them: a log of a million chunks opens without making a million strings.
     """
 
     seq: int
@@ -314,13 +323,18 @@ class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chu
     turn: int
     step: int
     kind: Delta
-    dt: list[int]
+    apart: msgspec.Raw
     packed: msgspec.Raw
 
     @property
     def deltas(self) -> list[str]:
         """The texts of the chunks. Decoded at each call."""
         return _texts(self.packed)
+
+    @property
+    def dt(self) -> list[int]:
+        """Milliseconds from each chunk to the next. Decoded at each call."""
+        return _times(self.apart)
 
     @property
     def last_seq(self) -> int:
@@ -334,9 +348,10 @@ class ChunkRun(msgspec.Struct, frozen=True, tag_field="type", tag="assistant/chu
 
 
 _texts = msgspec.json.Decoder(list[str]).decode
+_times = msgspec.json.Decoder(list[int]).decode
 
 
-class UnknownEvent(msgspec.Struct, frozen=True):
+class UnknownEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of a type that is not declared here: kept to the byte, shown and exported, never interpreted."""
 
     seq: int

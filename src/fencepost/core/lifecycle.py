@@ -29,6 +29,8 @@ class State(enum.Enum):
     STEP = "step"
     ANSWERED = "answered"
 
+    __hash__ = object.__hash__  # members are single; an enum hashes names, in Python, and this is done at each append
+
     def __repr__(self) -> str:
         return f"State.{self.name}"
 

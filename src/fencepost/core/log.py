@@ -32,7 +32,7 @@ E = TypeVar("E", bound=ev.Event)
 Subscriber = Callable[[ev.Event, int], None]
 
 
-class CallRecord(msgspec.Struct):
+class CallRecord(msgspec.Struct, gc=False):
     """What the log says about one call so far."""
 
     call_id: str
@@ -62,7 +62,6 @@ class Fold:
 
     def __init__(self) -> None:
         self.next_seq = 0
-        self.last_time = 0
         self.state = State.IDLE
         self.turn: Turn | None = None
         self.turns: dict[int, Turn] = {}
@@ -75,6 +74,7 @@ class Fold:
         self.answers = 0
         """Whole answers so far; the scripted model counts its lines by it."""
         self._inputs: set[str] = set()
+        self._last: ev.Entry | None = None
         self._plan: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.SessionOwner: self._owner,
             ev.InputQueued: self._queued,
@@ -86,12 +86,20 @@ class Fold:
             ev.UserMessage: self._user,
             ev.RequestHeader: self._header,
             ev.RequestRetry: self._in_step,
+            ev.AssistantChunk: self._in_step,
             ev.AssistantMessage: self._answer,
             ev.ApprovalAsked: self._about_call,
             ev.ApprovalDecided: self._about_call,
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
         }
+
+    @property
+    def last_time(self) -> int:
+        """Time of the newest event, in epoch milliseconds; 0 without one."""
+        if self._last is None:
+            return 0
+        return self._last.last_time if isinstance(self._last, ev.ChunkRun) else self._last.time
 
     def apply(self, event: ev.Event) -> None:
         """Take one event in.
@@ -100,7 +108,7 @@ class Fold:
             IllegalEventError: it may not follow; the fold is as it was.
         """
         if event.seq != self.next_seq:
-            raise IllegalEventError(f"{event.type_name()}: seq {event.seq} where {self.next_seq} is next")
+            raise _out_of_order(event.type_name(), event.seq, self.next_seq)
         kind = type(event)
         after = next_state(self.state, kind)
         if after is None:
@@ -108,26 +116,24 @@ class Fold:
         step = self._plan.get(kind)
         if step is not None:
             step(event)
-        elif kind is ev.AssistantChunk:
-            self._in_step(event)
         self.state = after
         self.next_seq += 1
-        self.last_time = event.time
+        self._last = event
 
     def apply_run(self, run: ev.ChunkRun) -> None:
         """Take a packed run of chunks in: the same as its members one by one."""
         if run.seq != self.next_seq or self.state is not State.STEP:
             raise IllegalEventError(f"a run of chunks may not follow here (seq {run.seq}, state {self.state.value})")
         self._in_step(run)
-        self.next_seq = run.seq + run.n
-        self.last_time = run.last_time
+        self.next_seq += run.n
+        self._last = run
 
     def skip(self, event: ev.UnknownEvent) -> None:
         """Step over an ignorable event of an unknown type."""
         if event.seq != self.next_seq:
-            raise IllegalEventError(f"{event.type}: seq {event.seq} where {self.next_seq} is next")
+            raise _out_of_order(event.type, event.seq, self.next_seq)
         self.next_seq += 1
-        self.last_time = event.time
+        self._last = event
 
     def take(self, entry: ev.Entry) -> None:
         """Take an entry of any kind in."""
@@ -142,21 +148,23 @@ class Fold:
 
     def _owner(self, event: ev.SessionOwner) -> None:
         expected = self.owner.epoch + 1 if self.owner else 1
-        _require(event.epoch == expected, event, f"epoch {event.epoch} where {expected} is next")
+        if event.epoch != expected:
+            raise _illegal(event, f"epoch {event.epoch} where {expected} is next")
         self.owner = event
 
     def _queued(self, event: ev.InputQueued) -> None:
-        _require(event.input_id not in self._inputs, event, f"input {event.input_id} was queued before")
+        if event.input_id in self._inputs:
+            raise _illegal(event, f"input {event.input_id} was queued before")
         self._inputs.add(event.input_id)
         self.pending[event.input_id] = event
 
     def _dropped(self, event: ev.InputDropped) -> None:
-        _require(event.input_id in self.pending, event, f"input {event.input_id} is not pending")
-        del self.pending[event.input_id]
+        self._consume(event, event.input_id)
 
     def _turn_start(self, event: ev.TurnStart) -> None:
         expected = self.turn.number + 1 if self.turn else 1
-        _require(event.turn == expected, event, f"turn {event.turn} where {expected} is next")
+        if event.turn != expected:
+            raise _illegal(event, f"turn {event.turn} where {expected} is next")
         self.turn = Turn(event.turn, event.gates, event.policy)
         self.turns[event.turn] = self.turn
 
@@ -166,17 +174,23 @@ class Fold:
 
     def _step_start(self, event: ev.StepStart) -> None:
         turn = self._open_turn(event)
-        _require(event.step == turn.step + 1, event, f"step {event.step} where {turn.step + 1} is next")
+        if event.step != turn.step + 1:
+            raise _illegal(event, f"step {event.step} where {turn.step + 1} is next")
         turn.step = event.step
 
     def _step_end(self, event: ev.StepEnd) -> None:
         self._in_step(event)
-        _require(not self.owed, event, f"calls without a result: {', '.join(self.owed)}")
+        if self.owed:
+            raise _illegal(event, f"calls without a result: {', '.join(self.owed)}")
 
     def _user(self, event: ev.UserMessage) -> None:
         if event.input_id is not None:
-            _require(event.input_id in self.pending, event, f"input {event.input_id} is not pending")
-            del self.pending[event.input_id]
+            self._consume(event, event.input_id)
+
+    def _consume(self, event: ev.Event, input_id: str) -> None:
+        if input_id not in self.pending:
+            raise _illegal(event, f"input {input_id} is not pending")
+        del self.pending[input_id]
 
     def _header(self, event: ev.RequestHeader) -> None:
         self.header = event
@@ -184,9 +198,11 @@ class Fold:
     def _answer(self, event: ev.AssistantMessage) -> None:
         self._in_step(event)
         asked = ev.calls_of(event)
-        for call in asked:
-            _require(call.call_id not in self.calls, event, f"call {call.call_id} was asked for before")
-        _require(len({call.call_id for call in asked}) == len(asked), event, "one call_id is used twice")
+        names = {call.call_id for call in asked}
+        if len(names) < len(asked):
+            raise _illegal(event, "one call_id is used twice")
+        if not names.isdisjoint(self.calls):
+            raise _illegal(event, f"call {min(names.intersection(self.calls))} was asked for before")
         for call in asked:
             self.calls[call.call_id] = CallRecord(
                 call.call_id, call.name, call.arguments, event.turn, event.step, event.seq, call.provider_id
@@ -195,31 +211,26 @@ class Fold:
         self.answers += not event.interrupted
 
     def _about_call(self, event: ev.ApprovalAsked | ev.ApprovalDecided) -> None:
-        _require(
-            event.call_id in self.owed or event.call_id not in self.calls,
-            event,
-            f"call {event.call_id} has its result already",
-        )
+        if event.call_id in self.calls and event.call_id not in self.owed:
+            raise _illegal(event, f"call {event.call_id} has its result already")
 
     def _call(self, event: ev.ToolCall) -> None:
         self._in_step(event)
         record = self.calls.get(event.call_id)
         if event.parent is not None:
             record = self._nested(event, record)
-        _require(record is not None, event, f"call {event.call_id} was not asked for")
-        assert record is not None
-        _require(
-            record.admitted is None and record.result is None,
-            event,
-            f"call {event.call_id} was admitted before",
-        )
+        if record is None:
+            raise _illegal(event, f"call {event.call_id} was not asked for")
+        if record.admitted is not None or record.result is not None:
+            raise _illegal(event, f"call {event.call_id} was admitted before")
         record.admitted = event
 
     def _nested(self, event: ev.ToolCall, record: CallRecord | None) -> CallRecord:
         parent = self.calls.get(event.parent or "")
-        open_parent = parent is not None and parent.admitted is not None and parent.result is None
-        _require(open_parent, event, f"parent {event.parent} is not running")
-        _require(record is None, event, f"call {event.call_id} is known already")
+        if parent is None or parent.admitted is None or parent.result is not None:
+            raise _illegal(event, f"parent {event.parent} is not running")
+        if record is not None:
+            raise _illegal(event, f"call {event.call_id} is known already")
         arguments = msgspec.json.encode(event.arguments).decode()
         nested = CallRecord(
             event.call_id, event.name, arguments, event.turn, event.step, event.seq, parent=event.parent
@@ -231,28 +242,33 @@ class Fold:
     def _result(self, event: ev.ToolResult) -> None:
         self._in_step(event)
         record = self.calls.get(event.call_id)
-        _require(record is not None, event, f"call {event.call_id} was not asked for")
-        assert record is not None
-        _require(record.result is None, event, f"call {event.call_id} has its result already (law 5)")
+        if record is None:
+            raise _illegal(event, f"call {event.call_id} was not asked for")
+        if record.result is not None:
+            raise _illegal(event, f"call {event.call_id} has its result already (law 5)")
         children = [name for name in self.owed if self.calls[name].parent == event.call_id]
-        _require(not children, event, f"nested calls without a result: {', '.join(children)}")
+        if children:
+            raise _illegal(event, f"nested calls without a result: {', '.join(children)}")
         record.result = event
         del self.owed[event.call_id]
 
     def _open_turn(self, event: ev.TurnEnd | ev.StepStart) -> Turn:
-        _require(self.turn is not None and self.turn.number == event.turn, event, f"turn {event.turn} is not open")
-        assert self.turn is not None
+        if self.turn is None or self.turn.number != event.turn:
+            raise _illegal(event, f"turn {event.turn} is not open")
         return self.turn
 
     def _in_step(self, event: Any) -> None:
         turn = self.turn
         if turn is None or turn.number != event.turn or turn.step != event.step:
-            _require(False, event, f"turn {event.turn} step {event.step} is not open")
+            raise _illegal(event, f"turn {event.turn} step {event.step} is not open")
 
 
-def _require(condition: bool, event: Any, why: str) -> None:
-    if not condition:
-        raise IllegalEventError(f"{type(event).__struct_config__.tag} (seq {event.seq}): {why}")
+def _illegal(event: Any, why: str) -> IllegalEventError:
+    return IllegalEventError(f"{type(event).__struct_config__.tag} (seq {event.seq}): {why}")
+
+
+def _out_of_order(name: str, seq: int, expected: int) -> IllegalEventError:
+    return IllegalEventError(f"{name}: seq {seq} where {expected} is next")
 
 
 class Log:
@@ -277,13 +293,12 @@ class Log:
     ) -> None:
         self.header = header
         self.vocabulary = vocabulary
-        self.entries: list[ev.Entry] = []
+        self.entries = list(entries)
         self.fold = Fold()
         self._clock = clock
         self._subscribers: list[Subscriber] = []
-        for entry in entries:
+        for entry in self.entries:
             self.fold.take(entry)
-            self.entries.append(entry)
 
     def __repr__(self) -> str:
         return f"<Log {self.header.session} | {self.fold.next_seq} events | {self.fold.state.value}>"

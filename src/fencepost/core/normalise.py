@@ -5,14 +5,17 @@ later, when the gate already waits. They are replaced here, once, when the event
 
     lone surrogate      U+FFFD (two halves that make a pair are joined to the character they mean)
     NaN, infinities     the strings "NaN", "Infinity", "-Infinity"
-    keys that are not text, tuples, bytes …   refused: a bug of the caller, not data
+    keys that are not text, bytes …   refused: a bug of the caller, not data
 
 Text that merely looks like an escape (a literal backslash and a u) is text and stays untouched, as does NUL.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -83,45 +86,84 @@ def _clean_object(value: dict[Any, Any], path: str, found: list[str]) -> dict[st
     return out
 
 
-def _has_json_field(cls: type[Event]) -> bool:
-    return any("Json" in str(hint) for hint in cls.__annotations__.values())
-
-
-_OPAQUE: dict[type[Event], bool] = {}
-
-
 def make(cls: type[E], seq: int, time: int, **fields: Any) -> tuple[E, bytes]:
     """Make one event and its canonical bytes; normalise it where it needs that.
+
+    JSON of unknown shape is read back from the bytes, so the event shares none of it with whoever made it.
 
     Raises:
         IllegalEventError: a field is missing, has the wrong type, or is not JSON.
     """
-    opaque = _OPAQUE.get(cls)
-    if opaque is None:
-        opaque = _OPAQUE[cls] = _has_json_field(cls) or cls.__module__ != Event.__module__
     try:
         event = cls(seq, time, **fields)
+        encoded = _encode(event)
+        opaque = _opaque(cls)
         if not opaque:
-            return event, _encode(event)
+            return event, encoded
+        if all(_is_plain(fields.get(name)) for name in opaque):
+            return _reader(cls)(encoded), encoded
     except UnicodeEncodeError:
         pass
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
         raise IllegalEventError(f"{cls.type_name()}: {error}") from None
     return _remake(cls, event)
+
+
+@functools.cache
+def _opaque(cls: type[Event]) -> tuple[str, ...]:
+    """The fields that may hold JSON of unknown shape; of a plugin's type all, for those are not looked into.
+
+    The encoder writes much that is not JSON as if it were (NaN as null, a number that is a key as text), so what no
+    type vouches for has to be looked at.
+    """
+    own = cls.__module__ == Event.__module__
+    return tuple(name for name, hint in typing.get_type_hints(cls).items() if not own or _holds_json(hint))
+
+
+def _holds_json(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return any(_holds_json(inner) for inner in typing.get_type_hints(hint).values())
+    return hint is Json or any(_holds_json(part) for part in typing.get_args(hint))
+
+
+@functools.cache
+def _reader(cls: type[E]) -> Callable[[bytes], E]:
+    return msgspec.json.Decoder(cls).decode
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `value` is JSON as it stands, so that nothing of it changes on its way through bytes."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is dict:
+        return all(map(_is_text, value)) and all(map(_is_plain, value.values()))
+    if kind is list or kind is tuple:
+        return all(map(_is_plain, value))
+    if kind is float:
+        return math.isfinite(value)
+    return isinstance(value, msgspec.Struct) and _is_plain(msgspec.structs.astuple(value))
+
+
+def _is_text(key: Any) -> bool:
+    return type(key) is str
+
+
+_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def _remake(cls: type[E], event: E) -> tuple[E, bytes]:
     """The slow way: through plain JSON values, with every leaf looked at."""
     try:
         plain = {
-            name: msgspec.to_builtins(getattr(event, name))
+            name: msgspec.to_builtins(getattr(event, name), builtin_types=(bytes, bytearray, memoryview))
             for name in cls.__struct_fields__
             if name not in {"seq", "time", "normalised"}
         }
-    except (TypeError, msgspec.ValidationError) as error:
+        found: list[str] = []
+        cleaned: dict[str, Json] = {name: clean_json(value, f"/{name}", found) for name, value in plain.items()}
+    except (TypeError, RecursionError, msgspec.ValidationError) as error:
         raise IllegalEventError(f"{cls.type_name()}: {error}") from None
-    found: list[str] = []
-    cleaned: dict[str, Json] = {name: clean_json(value, f"/{name}", found) for name, value in plain.items()}
     whole: dict[str, Any] = {**cleaned, "seq": event.seq, "time": event.time, "type": cls.type_name()}
     if found:
         whole["normalised"] = sorted(found)
