@@ -129,7 +129,7 @@ def _third_party(name: str, shipped: tuple[str, ...]) -> Plugin:
         known = ", ".join((*shipped, *sorted(found)))
         raise CompositionError(f"there is no plugin {name!r}", next_act=f"Known are: {known}")
     plugin = found[name].load()
-    if not isinstance(plugin, Plugin) and callable(plugin):
+    if isinstance(plugin, type) or (not isinstance(plugin, Plugin) and callable(plugin)):
         plugin = plugin()
     if not isinstance(plugin, Plugin):
         raise CompositionError(f"the entry point {GROUP}:{name} gives no plugin: it needs name, requires and apply")

@@ -167,6 +167,8 @@ class Calls:
             if not isinstance(decision, Deny):
                 raise TypeError(f"a hook at tool_admit gave {type(decision).__name__}, neither Admit nor Deny")
             return refused(v.DENIED, str(decision.reason))
+        except NotSavedError as error:
+            return refused(v.NOT_SAVED, f"the log could not be saved ({error})")
         except Exception as error:  # noqa: BLE001 - a policy that breaks must not let the call pass
             if not isinstance(error, FencepostError):
                 self.fault = self.fault or error

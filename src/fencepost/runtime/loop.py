@@ -22,13 +22,14 @@ The loop decides what comes next. It does not decide who may: that is what the h
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core import projection
 from fencepost.core.lifecycle import State
+from fencepost.core.normalise import clean_json
 from fencepost.errors import Cancelled, FencepostError, NotSavedError
 from fencepost.journal.session import Journal
 from fencepost.runtime.answer import Assembler
@@ -226,23 +227,20 @@ class TurnLoop:
     def _write_header(self) -> None:
         """Record what shapes requests, if it is not in force already or if a new writer took over."""
         model, fold = self._body.model, self._journal.log.fold
-        tools = tuple(tool.spec for tool in self._body.tools.values())
-        wanted = (model.provider, model.model, model.settings, self._body.system, tools)
+        wanted: dict[str, Any] = {
+            "provider": model.provider,
+            "model": model.model,
+            "settings": model.settings,
+            "system": self._body.system,
+            "tools": tuple(tool.spec for tool in self._body.tools.values()),
+        }
         last, owner = fold.header, fold.owner
         reason: ev.HeaderReason = "initial"
         if last is not None:
             reason = "resume" if owner is not None and last.seq < owner.seq else "change"
-            if reason == "change" and wanted == (last.provider, last.model, last.settings, last.system, last.tools):
+            if reason == "change" and in_force(last, wanted):
                 return
-        self._journal.append(
-            ev.RequestHeader,
-            provider=model.provider,
-            model=model.model,
-            settings=model.settings,
-            system=self._body.system,
-            tools=tools,
-            reason=reason,
-        )
+        self._journal.append(ev.RequestHeader, reason=reason, **wanted)
 
     async def _request(self) -> Answer:
         """Ask the model, retries included; what was visible of an answer that does not come stays in the log."""
@@ -311,6 +309,17 @@ class TurnLoop:
         except NotSavedError:
             saved = False  # those who listen to the journal were told, with the cause
         return TurnResult(self._turn, ending.reason, self._text, ending.code, ending.message, saved)
+
+
+def in_force(last: ev.RequestHeader, wanted: dict[str, Any]) -> bool:
+    """Whether `last` says what is wanted; looked at twice, for the log may have had to normalise it."""
+    if all(getattr(last, name) == value for name, value in wanted.items()):
+        return True
+    return all(_as_logged(getattr(last, name)) == _as_logged(value) for name, value in wanted.items())
+
+
+def _as_logged(value: Any) -> ev.Json:
+    return clean_json(msgspec.to_builtins(value), "", [])
 
 
 async def _go_on(plan: StepPlan) -> None:  # noqa: ARG001 - the innermost end of a chain of policies

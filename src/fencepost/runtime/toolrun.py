@@ -62,6 +62,8 @@ class ToolRun:
             task.add_done_callback(self._finished)
         else:
             # Here, not in a task: then the step ends in the very tick in which the result came, and shares its write.
+            if self._running:
+                await asyncio.sleep(0)  # those before it begin before it
             await work
 
     def _finished(self, task: asyncio.Task[ToolReply]) -> None:
