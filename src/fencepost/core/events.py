@@ -18,7 +18,7 @@ What this module refuses to be: a place for behaviour. What may follow what stan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import msgspec
 
@@ -303,6 +303,7 @@ CORE_EVENTS: tuple[type[Event], ...] = (
 )
 
 
+@final
 class ChunkRun(
     msgspec.Struct,
     frozen=True,
@@ -351,6 +352,7 @@ _texts = msgspec.json.Decoder(list[str]).decode
 _times = msgspec.json.Decoder(list[int]).decode
 
 
+@final
 class UnknownEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of a type that is not declared here: kept to the byte, shown and exported, never interpreted."""
 

@@ -137,9 +137,9 @@ class Fold:
 
     def take(self, entry: ev.Entry) -> None:
         """Take an entry of any kind in."""
-        if isinstance(entry, ev.ChunkRun):
+        if type(entry) is ev.ChunkRun:
             self.apply_run(entry)
-        elif isinstance(entry, ev.UnknownEvent):
+        elif type(entry) is ev.UnknownEvent:
             self.skip(entry)
         else:
             self.apply(entry)
@@ -201,8 +201,9 @@ class Fold:
         names = {call.call_id for call in asked}
         if len(names) < len(asked):
             raise _illegal(event, "one call_id is used twice")
-        if not names.isdisjoint(self.calls):
-            raise _illegal(event, f"call {min(names.intersection(self.calls))} was asked for before")
+        for name in names:
+            if name in self.calls:
+                raise _illegal(event, f"call {name} was asked for before")
         for call in asked:
             self.calls[call.call_id] = CallRecord(
                 call.call_id, call.name, call.arguments, event.turn, event.step, event.seq, call.provider_id
