@@ -1,7 +1,7 @@
 """Sessions as files: `<root>/<session>/log.jsonl`, one JSON object a line, readable with `jq`.
 
-Reading path: `layout` (names), `frame` (bytes to entries), `logfile` (entries to durable bytes), `lock` (ownership),
-`handle` and `store` (the contract of `stores.base` over those).
+Reading path: `layout` (names), `frame` (bytes to entries), `logfile` (entries to durable bytes), `handle` and `store`
+(the contract of `stores.base` over those).
 """
 
 from fencepost.stores.jsonl.disk import Disk

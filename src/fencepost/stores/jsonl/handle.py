@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from fencepost.core.events import Entry
 from fencepost.errors import ClosedError, LostOwnershipError
 from fencepost.stores.base import StoredLog
-from fencepost.stores.jsonl.lock import SessionLock
 from fencepost.stores.jsonl.logfile import LogFile
-from fencepost.stores.jsonl.threads import Job, Threads
+from fencepost.stores.lock import SessionLock
+from fencepost.stores.threads import Job, Threads
 
 T = TypeVar("T")
 

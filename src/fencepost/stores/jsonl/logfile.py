@@ -36,7 +36,7 @@ from fencepost.errors import (
     SessionExistsError,
     StoreError,
 )
-from fencepost.stores.jsonl.causes import typed
+from fencepost.stores.causes import typed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import commit_line
 from fencepost.stores.jsonl.layout import SessionPaths

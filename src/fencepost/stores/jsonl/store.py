@@ -16,15 +16,17 @@ from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Header
 from fencepost.errors import SessionExistsError
 from fencepost.stores.base import StoredLog
-from fencepost.stores.jsonl.causes import not_a_directory, not_found, typed
+from fencepost.stores.causes import typed
+from fencepost.stores.jsonl.causes import not_a_directory, not_found
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import read_header
 from fencepost.stores.jsonl.handle import FileHandle
-from fencepost.stores.jsonl.layout import SessionPaths, is_shortened, segment, session_of, side_file_seq
+from fencepost.stores.jsonl.layout import SessionPaths, side_file_seq
 from fencepost.stores.jsonl.loading import load
-from fencepost.stores.jsonl.lock import SessionLock, owner_of
 from fencepost.stores.jsonl.logfile import LogFile
-from fencepost.stores.jsonl.threads import Threads
+from fencepost.stores.lock import SessionLock, owner_of
+from fencepost.stores.names import is_shortened, segment, session_of
+from fencepost.stores.threads import Threads
 
 _READERS = 4
 _READ_AGAIN = 5
