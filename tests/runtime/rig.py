@@ -183,14 +183,27 @@ class Agent:
         gates: whether the checkpoint is composed.
         store: a `TouchyStore` over memory if left out.
         rules: of the tool pipeline.
+        configured: settings of plugins.
+        session: its id; resumed if the store has it already.
     """
 
-    def __init__(self, answers=(), *, tools=(), plugins=(), gates=True, store=None, rules=None, session="s1"):
+    def __init__(
+        self,
+        answers=(),
+        *,
+        tools=(),
+        plugins=(),
+        gates=True,
+        store=None,
+        rules=None,
+        configured=None,
+        session="s1",
+    ):
         self.model = answers if hasattr(answers, "stream") else ScriptedModel(answers)
         self.store = store or TouchyStore()
         composed = [*([Checkpoint()] if gates else []), ToolsPlugin("tools", tools), *plugins]
         self.runtime = Runtime(
-            self.store, self.model, composed, Settings("be brief", rules or QUICK), identity=identity()
+            self.store, self.model, composed, Settings("be brief", rules or QUICK), configured, identity()
         )
         self.notices = []
         self._name = session

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.runtime.rig import QUICK, Agent, At, TouchyStore, balanced, call, calls, ended, run, until
+from tests.runtime.rig import Agent, At, TouchyStore, balanced, call, calls, ended, run, until
 
 from fencepost.core import events as ev
 from fencepost.core import projection
@@ -319,8 +319,7 @@ def test_a_filtered_answer_is_an_error():
 def test_a_cut_stream_is_kept_retried_inside_the_step_and_not_taken_for_an_answer():
     async def scenario():
         answers = [[Cut("half an answer", after=2), "A whole answer."]]
-        async with Agent(answers, plugins=[Retry(lambda: 0.0)], rules=QUICK) as agent:
-            agent.runtime.composition  # noqa: B018 - composed with the default waits
+        async with Agent(answers, plugins=[Retry()], configured={"retry": {"base": 0}}) as agent:
             result = await agent.session.prompt("go")
             assert result.text == "A whole answer."
             assert agent.shape() == [*BEGIN, *FIRST, CHUNKS, "request/retry", CHUNKS, ANSWER, *END]
@@ -446,7 +445,7 @@ def test_cancel_before_anything_was_seen_leaves_no_answer():
 def test_cancel_during_the_wait_for_a_retry_ends_the_turn_and_takes_back_the_failed_words():
     async def scenario():
         busy = ModelError("slow down", code="RATE_LIMITED", status=429, retryable=True, retry_after=100)
-        async with Agent([[Cut("half", after=1), busy]], plugins=[Retry(lambda: 0.0)]) as agent:
+        async with Agent([[Cut("half", after=1), busy]], plugins=[Retry()], configured={"retry": {"base": 0}}) as agent:
             turn = asyncio.create_task(agent.session.prompt("go"))
             await until(lambda: len(agent.events(ev.RequestRetry)) == 2)
             await agent.session.cancel()

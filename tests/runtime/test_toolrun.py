@@ -219,8 +219,6 @@ def test_a_body_that_ends_by_itself_after_the_cancel_is_heard():
             assert agent.results() == ["tidy: ok"]
             assert len(agent.model.requests) == 1
 
-    from fencepost.runtime.tools import CallContext
-
     run(scenario)
 
 

@@ -138,12 +138,13 @@ class Calls:
         site = self._site
         candidate = Candidate(self._journal, site.turn, site.step, call.call_id, tool, arguments, site.cancel)
         denied = await self._denied(candidate)
-        if self.abort_if_stopped(call.call_id):
-            return None
-        if denied is not None:
+        if denied is None:
+            return candidate
+        if site.cancel.cancelled:
+            self.abort_if_stopped(call.call_id)
+        else:
             self.record(call.call_id, await self._shape(Done(candidate, denied, admitted=False)))
-            return None
-        return candidate
+        return None
 
     def _find(self, name: str, arguments: dict[str, Any] | str) -> tuple[Tool, dict[str, Any]] | ToolReply:
         """The tool and arguments that fit it, or what is wrong with them."""
@@ -206,10 +207,11 @@ class Calls:
 
     async def _to_reply(self, admitted: Admitted, life: _Life) -> ToolReply:
         site = self._site
+        arguments = msgspec.to_builtins(admitted.event.arguments)
 
         async def innermost(call: Admitted) -> ToolReply:
             self._require_clearance(call, admitted)
-            return await self._enter(admitted, life)
+            return await self._enter(admitted, arguments, life)
 
         def patience() -> float:
             """A body that was entered ends by itself after a cancel; hooks before it have nothing to finish."""
@@ -239,14 +241,13 @@ class Calls:
         if proven not in {admitted.event.seq, admitted.rests_on.seq} or proven > self._journal.watermark:
             raise FencepostError(f"call {admitted.event.call_id} reached its body without the tool gate's clearance")
 
-    async def _enter(self, admitted: Admitted, life: _Life) -> ToolReply:
+    async def _enter(self, admitted: Admitted, arguments: dict[str, Any], life: _Life) -> ToolReply:
         candidate, call_id, site = admitted.candidate, admitted.event.call_id, self._site
         if self._answered(call_id) or (life.entered and candidate.tool.effect == "write"):
             raise FencepostError(f"call {call_id} was to be entered again")
         if site.cancel.cancelled:
             return refused(v.ABORTED_BEFORE_DISPATCH, f"the turn was cancelled ({site.cancel.reason})")
         life.entered, life.reply = True, None
-        arguments = msgspec.to_builtins(admitted.event.arguments)
         context = site.context(call_id, site.cancel)
         if candidate.tool.body is not None:
             context = msgspec.structs.replace(context, call=functools.partial(self.nested, admitted))
