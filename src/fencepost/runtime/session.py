@@ -220,7 +220,7 @@ class Session:
         except asyncio.CancelledError:
             await self._abandon([item.input_id for item in left], keep=True)
             raise
-        return results[-1] if results else None
+        return max(results, key=lambda result: result.turn, default=None)
 
     # --- the pump -----------------------------------------------------------------------------------------------
 
