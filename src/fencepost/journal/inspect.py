@@ -102,22 +102,18 @@ class Reading(msgspec.Struct, frozen=True):
 def fold_stored(stored: StoredLog, vocabulary: Vocabulary = CORE) -> Reading:
     """Fold a stored log; never raises, whatever is in it."""
     fold, unknown = Fold(), None
-    for index, entry in enumerate(stored.entries):
+    for index, stored_entry in enumerate(stored.entries):
+        entry = stored_entry
         try:
-            known = _decoded(entry, vocabulary)
-            fold.take(known)
+            if type(entry) is ev.UnknownEvent:
+                (entry,) = vocabulary.know((entry,))  # a composed plugin may declare what the store did not know
+                unknown = unknown or refusal((entry,))
+            fold.take(entry)
         except (IllegalEventError, NotARecordError) as error:
             rest = tuple(stored.entries[index:]) + tuple(stored.beyond)
             blind = Evidence(blind_at=(fold.next_seq,))
             return Reading(stored, fold, str(error), unknown, stored.evidence.joined(blind), rest)
-        if isinstance(known, ev.UnknownEvent):
-            unknown = unknown or refusal((known,))
     return Reading(stored, fold, None, unknown, stored.evidence, tuple(stored.beyond))
-
-
-def _decoded(entry: ev.Entry, vocabulary: Vocabulary) -> ev.Entry:
-    """The entry, decoded where a composed plugin declares what the store did not know."""
-    return next(iter(vocabulary.know((entry,)))) if isinstance(entry, ev.UnknownEvent) else entry
 
 
 def state_of(reading: Reading) -> tuple[SessionState, str | None]:

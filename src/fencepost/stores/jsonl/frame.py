@@ -11,6 +11,9 @@ Rules:
        their newline; the rest is torn and may be set aside. But whole records behind a bad stretch are not a torn
        write: damage.
     4. Bytes in the tail mean that bytes are missing, the commit line at least. What is gone is reported as evidence.
+
+What is as it should be is read in blocks of many batches (`blocks`). Where something is not, this module goes batch by
+batch and line by line, and says what is wrong and where.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from fencepost.core import codec
 from fencepost.core import events as ev
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.stores.base import Damage
+from fencepost.stores.jsonl.blocks import block_end, block_reader
 
 _COMMIT_START = b'{"type":"commit","seq":'
 _COMMIT = re.compile(rb'\{"type":"commit","seq":(\d+),"crc":"([0-9a-f]{8})"\}(?=[\n\0]|\Z)')
@@ -99,16 +103,17 @@ _HEADER = msgspec.json.Decoder(ev.Header)
 _HEADER_PEEK = msgspec.json.Decoder(_HeaderPeek)
 
 
-def _commits(data: bytes) -> Iterator[_Commit]:
-    """The intact commit lines behind the first line, in order."""
+def _commit_behind(data: bytes, pos: int) -> _Commit | None:
+    """The first intact commit line that begins at or behind `pos`, and behind the first line."""
     line = b"\n" + _COMMIT_START
-    at = data.find(line)
+    at = data.find(line, max(pos - 1, 0))
     while at >= 0:
         match = _COMMIT.match(data, at + 1)
         if match:
             end = match.end()
-            yield _Commit(at + 1, end + data.startswith(b"\n", end), int(match[1]), int(match[2], 16))
+            return _Commit(at + 1, end + data.startswith(b"\n", end), int(match[1]), int(match[2], 16))
         at = data.find(line, at + 1)
+    return None
 
 
 class _Reading:
@@ -118,6 +123,7 @@ class _Reading:
         self.data = data
         self.view = memoryview(data)
         self.decode = vocabulary.decode
+        self.read_block = block_reader(vocabulary)
         self.header: ev.Header | None = None
         self.refusal: str | None = None
         self.entries: list[ev.Entry] = []
@@ -127,9 +133,7 @@ class _Reading:
     def result(self) -> Framed:
         try:
             start = self._header()
-            for commit in _commits(self.data):
-                self._batch(max(self.committed, start), commit)
-                self.committed = commit.end
+            self._batches(start)
             keep, owes_newline = self._tail(max(self.committed, start))
         except _BadLine as bad:
             return self._damaged(bad.damage)
@@ -178,6 +182,22 @@ class _Reading:
         elif self.header is None:
             raise _BadLine(0, "the header lacks what a header has")
         return len(line) if end < 0 else end + 1
+
+    def _batches(self, start: int) -> None:
+        """Read all that stands before the last commit line."""
+        plain_from = start + 1  # the first batch is for itself: its checksum covers the header too
+        while (commit := _commit_behind(self.data, self.committed)) is not None:
+            if commit.at >= plain_from:
+                end = block_end(self.data, self.committed, commit.at)
+                block = self.read_block(self.data, self.committed, end, self.next_seq)
+                if block is not None:
+                    self.entries += block.entries
+                    self.next_seq = block.next_seq
+                    self.committed = end
+                    continue
+                plain_from = end
+            self._batch(max(self.committed, start), commit)
+            self.committed = commit.end
 
     def _batch(self, start: int, commit: _Commit) -> None:
         """Read the lines between two commit lines; the crc begins at the earlier one."""
