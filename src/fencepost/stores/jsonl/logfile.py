@@ -29,13 +29,12 @@ from typing import ParamSpec, TypeVar
 from fencepost.core import codec
 from fencepost.core import events as ev
 from fencepost.errors import (
-    EncodingRefusedError,
-    IllegalEventError,
     LostOwnershipError,
     PoisonedError,
     SessionExistsError,
     StoreError,
 )
+from fencepost.stores.batches import batch_lines
 from fencepost.stores.causes import typed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import commit_line
@@ -178,17 +177,7 @@ class LogFile:
 
     def _batch(self, entries: Sequence[ev.Entry]) -> tuple[bytes, int]:
         """The bytes of a batch, its commit line included, and the seq that follows it."""
-        seq = self.next_seq
-        for entry in entries:
-            if entry.seq != seq:
-                raise IllegalEventError(f"session {self._session}: seq {entry.seq} in a batch where {seq} is next")
-            seq = codec.last_seq(entry) + 1
-        try:
-            lines = b"\n".join([*map(codec.encode, entries), b""])
-        except (TypeError, ValueError, OverflowError) as error:
-            raise EncodingRefusedError(f"session {self._session}: an event cannot be written: {error}") from error
-        if lines.count(b"\n") != len(entries):
-            raise EncodingRefusedError(f"session {self._session}: an event of an unknown type is not one line")
+        lines, seq = batch_lines(self._session, entries, self.next_seq)
         return b"".join((self._owed, lines, commit_line(seq - 1, zlib.crc32(lines, self._crc)))), seq
 
     # --- an existing file ---------------------------------------------------------------------------------------
