@@ -100,6 +100,7 @@ class Vocabulary:
     def _unknown(self, line: bytes, error: Exception) -> ev.UnknownEvent:
         try:
             peek = msgspec.json.decode(line, type=_Peek)
+            line.decode()  # what a decoder skips, it does not look at
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise NotARecordError(str(error)) from None
         if peek.type in self._names:

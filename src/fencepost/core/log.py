@@ -24,7 +24,7 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary, expand, last_seq
-from fencepost.core.lifecycle import State, next_state
+from fencepost.core.lifecycle import STEP, State, next_state
 from fencepost.core.normalise import make
 from fencepost.errors import IllegalEventError, UndeclaredEventError
 
@@ -122,7 +122,7 @@ class Fold:
 
     def apply_run(self, run: ev.ChunkRun) -> None:
         """Take a packed run of chunks in: the same as its members one by one."""
-        if run.seq != self.next_seq or self.state is not State.STEP:
+        if run.seq != self.next_seq or self.state is not STEP:
             raise IllegalEventError(f"a run of chunks may not follow here (seq {run.seq}, state {self.state.value})")
         self._in_step(run)
         self.next_seq += run.n
@@ -298,6 +298,7 @@ class Log:
         self.fold = Fold()
         self._clock = clock
         self._subscribers: list[Subscriber] = []
+        self._telling = False
         for entry in self.entries:
             self.fold.take(entry)
 
@@ -318,15 +319,21 @@ class Log:
         """
         if cls not in self.vocabulary:
             raise UndeclaredEventError(f"{cls.type_name()}: no composed plugin declares this event type")
+        if self._telling:
+            raise IllegalEventError(f"{cls.type_name()}: a subscriber may not append, or others would hear it early")
         event, encoded = make(cls, self.fold.next_seq, self._clock() if at is None else at, **fields)
         self.fold.apply(event)
         self.entries.append(event)
-        for subscriber in self._subscribers:
-            subscriber(event, len(encoded))
+        self._telling = True
+        try:
+            for subscriber in self._subscribers:
+                subscriber(event, len(encoded))
+        finally:
+            self._telling = False
         return event
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Call `subscriber(event, encoded_size)` after each append; returns what ends that."""
+        """Call `subscriber(event, encoded_size)` after each append; returns what ends that. It must not append."""
         self._subscribers.append(subscriber)
         return lambda: self._subscribers.remove(subscriber)
 

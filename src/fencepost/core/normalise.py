@@ -5,7 +5,7 @@ later, when the gate already waits. They are replaced here, once, when the event
 
     lone surrogate      U+FFFD (two halves that make a pair are joined to the character they mean)
     NaN, infinities     the strings "NaN", "Infinity", "-Infinity"
-    keys that are not text, bytes …   refused: a bug of the caller, not data
+    bytes, keys that are not text, fields of a wrong type …   refused: a bug of the caller, not data
 
 Text that merely looks like an escape (a literal backslash and a u) is text and stays untouched, as does NUL.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import math
-import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,6 +78,8 @@ def _clean_object(value: dict[Any, Any], path: str, found: list[str]) -> dict[st
         if not isinstance(key, str):
             raise IllegalEventError(f"{path or '/'}: the key {key!r} is not text")
         name = key if is_clean(key) else clean_text(key)
+        while name != key and (name in value or name in out):
+            name += "\ufffd"  # two keys may not become one: a value would be lost
         where = f"{path}/{name.replace('~', '~0').replace('/', '~1')}"
         if name != key:
             found.append(where)
@@ -89,7 +90,9 @@ def _clean_object(value: dict[Any, Any], path: str, found: list[str]) -> dict[st
 def make(cls: type[E], seq: int, time: int, **fields: Any) -> tuple[E, bytes]:
     """Make one event and its canonical bytes; normalise it where it needs that.
 
-    JSON of unknown shape is read back from the bytes, so the event shares none of it with whoever made it.
+    What comes back is what a reader of those bytes gets: so an event that a reader would refuse is never made, and it
+    shares nothing with whoever made it. Where the two differ, the encoder has written something that is not JSON as
+    if it were (NaN as null, bytes as text, a number that is a key as text), and each value has to be looked at.
 
     Raises:
         IllegalEventError: a field is missing, has the wrong type, or is not JSON.
@@ -97,59 +100,19 @@ def make(cls: type[E], seq: int, time: int, **fields: Any) -> tuple[E, bytes]:
     try:
         event = cls(seq, time, **fields)
         encoded = _encode(event)
-        opaque = _opaque(cls)
-        if not opaque:
-            return event, encoded
-        if all(_is_plain(fields.get(name)) for name in opaque):
-            return _reader(cls)(encoded), encoded
+        read = _reader(cls)(encoded)
+        if read == event:
+            return read, encoded
     except UnicodeEncodeError:
         pass
-    except (TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise IllegalEventError(f"{cls.type_name()}: {error}") from None
     return _remake(cls, event)
 
 
 @functools.cache
-def _opaque(cls: type[Event]) -> tuple[str, ...]:
-    """The fields that may hold JSON of unknown shape; of a plugin's type all, for those are not looked into.
-
-    The encoder writes much that is not JSON as if it were (NaN as null, a number that is a key as text), so what no
-    type vouches for has to be looked at.
-    """
-    own = cls.__module__ == Event.__module__
-    return tuple(name for name, hint in typing.get_type_hints(cls).items() if not own or _holds_json(hint))
-
-
-def _holds_json(hint: Any) -> bool:
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return any(_holds_json(inner) for inner in typing.get_type_hints(hint).values())
-    return hint is Json or any(_holds_json(part) for part in typing.get_args(hint))
-
-
-@functools.cache
 def _reader(cls: type[E]) -> Callable[[bytes], E]:
     return msgspec.json.Decoder(cls).decode
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether `value` is JSON as it stands, so that nothing of it changes on its way through bytes."""
-    kind = type(value)
-    if kind in _SCALARS:
-        return True
-    if kind is dict:
-        return all(map(_is_text, value)) and all(map(_is_plain, value.values()))
-    if kind is list or kind is tuple:
-        return all(map(_is_plain, value))
-    if kind is float:
-        return math.isfinite(value)
-    return isinstance(value, msgspec.Struct) and _is_plain(msgspec.structs.astuple(value))
-
-
-def _is_text(key: Any) -> bool:
-    return type(key) is str
-
-
-_SCALARS = frozenset({str, int, bool, type(None)})
 
 
 def _remake(cls: type[E], event: E) -> tuple[E, bytes]:
@@ -162,7 +125,7 @@ def _remake(cls: type[E], event: E) -> tuple[E, bytes]:
         }
         found: list[str] = []
         cleaned: dict[str, Json] = {name: clean_json(value, f"/{name}", found) for name, value in plain.items()}
-    except (TypeError, RecursionError, msgspec.ValidationError) as error:
+    except (TypeError, RecursionError, msgspec.ValidationError, IllegalEventError) as error:
         raise IllegalEventError(f"{cls.type_name()}: {error}") from None
     whole: dict[str, Any] = {**cleaned, "seq": event.seq, "time": event.time, "type": cls.type_name()}
     if found:
