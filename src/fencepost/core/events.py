@@ -71,12 +71,17 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reasoning_tokens: int = 0
 
 
-class ToolSpec(msgspec.Struct, frozen=True):
-    """What the model is told of a tool: part of the request, so part of the log."""
+class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the model is told of a tool: part of the request, so part of the log.
+
+    `effect` is what the tool declared when the request was made. It is not sent; it tells the reader of a call that was
+    never admitted what it would have done.
+    """
 
     name: str
     description: str
     parameters: dict[str, Json]
+    effect: Effect = "write"
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):

@@ -173,6 +173,12 @@ def _count(stored: StoredLog) -> int:
     return last_seq(stored.entries[-1]) + 1 if stored.entries else 0
 
 
+def _declared_effect(fold: Fold, name: str) -> ev.Effect | None:
+    """What the tool declared when it was last offered to the model; None for a tool that never was."""
+    offered = fold.header.tools if fold.header else ()
+    return next((spec.effect for spec in offered if spec.name == name), None)
+
+
 def _view(record: CallRecord, reading: Reading) -> CallView:
     turn = reading.fold.turns.get(record.turn)
     verdict = verdict_of(record, turn.gates if turn else (), reading.evidence)
@@ -187,7 +193,7 @@ def _view(record: CallRecord, reading: Reading) -> CallView:
         arguments=arguments,
         turn=record.turn,
         step=record.step,
-        effect=record.admitted.effect if record.admitted else None,
+        effect=record.admitted.effect if record.admitted else _declared_effect(reading.fold, record.name),
         verdict="running" if running else verdict.verdict,
         code="" if running else verdict.code,
     )

@@ -232,7 +232,9 @@ class TurnLoop:
             "model": model.model,
             "settings": model.settings,
             "system": self._body.system,
-            "tools": tuple(tool.spec for tool in self._body.tools.values()),
+            "tools": tuple(
+                msgspec.structs.replace(tool.spec, effect=tool.effect) for tool in self._body.tools.values()
+            ),
         }
         last, owner = fold.header, fold.owner
         reason: ev.HeaderReason = "initial"
