@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -17,7 +18,7 @@ import pytest
 from fencepost.errors import HeldError, LostOwnershipError
 from fencepost.stores.jsonl import JsonlStore
 from fencepost.stores.lock import SessionLock, owner_of
-from tests.stores.jsonl.session import store_at
+from tests.stores.jsonl.session import forked, store_at
 from tests.stores.sample import header, lines_of, note, notes
 
 OWNER = """
@@ -227,6 +228,33 @@ def test_an_owner_that_has_not_written_its_name_yet_holds_it(tmp_path: Path) -> 
     lock.release()
 
 
+def test_a_probe_is_waited_for_and_not_taken_for_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = os.open(tmp_path / "lock", os.O_RDONLY | os.O_CREAT, 0o600)
+    fcntl.flock(probe, fcntl.LOCK_SH)
+    monkeypatch.setattr("fencepost.stores.lock.time.sleep", lambda seconds: fcntl.flock(probe, fcntl.LOCK_UN))
+    lock = SessionLock("s1", tmp_path / "lock")
+    lock.take()
+    assert lock.held
+    lock.release()
+    os.close(probe)
+
+
+def test_a_lock_on_a_deleted_file_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deletes the file between our opening and our locking it: the lock must be on the file that is there."""
+    path, flock, deleted = tmp_path / "lock", fcntl.flock, []
+
+    def delete_first(fd: int, operation: int) -> None:
+        if not deleted:
+            deleted.append(path.unlink())
+        flock(fd, operation)
+
+    monkeypatch.setattr("fencepost.stores.lock.fcntl.flock", delete_first)
+    lock = SessionLock("s1", path)
+    lock.take()
+    assert owner_of(path) is not None
+    lock.release()
+
+
 # --- children -------------------------------------------------------------------------------------------------------
 
 
@@ -297,16 +325,3 @@ def test_a_forked_child_owns_nothing_and_may_use_the_store_for_itself(tmp_path: 
         await store.close()
 
     asyncio.run(scenario())
-
-
-def forked(work: Callable[[], None]) -> int:
-    """Run `work` in a forked child; returns its exit status."""
-    pid = os.fork()
-    if pid:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    status = 1
-    try:
-        work()
-        status = 0
-    finally:
-        os._exit(status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -43,11 +44,12 @@ def log_of(root: Path) -> bytes:
     return (root / "s1" / "log.jsonl").read_bytes()
 
 
-def write_session(root: Path, data: bytes) -> Path:
+def write_session(root: Path, data: bytes, session: str = "s1") -> Path:
     """Put a log there; returns the session's directory."""
-    (root / "s1").mkdir(parents=True)
-    (root / "s1" / "log.jsonl").write_bytes(data)
-    return root / "s1"
+    place = root / session
+    place.mkdir(parents=True)
+    (place / "log.jsonl").write_bytes(data)
+    return place
 
 
 def owning(root: Path, scenario: Callable[[JsonlStore, FileHandle], Awaitable[None]]) -> None:
@@ -58,3 +60,16 @@ def owning(root: Path, scenario: Callable[[JsonlStore, FileHandle], Awaitable[No
             await scenario(store, await store.own("s1"))
 
     asyncio.run(main())
+
+
+def forked(work: Callable[[], None]) -> int:
+    """Run `work` in a forked child; returns its exit status."""
+    pid = os.fork()
+    if pid:
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = 1
+    try:
+        work()
+        status = 0
+    finally:
+        os._exit(status)

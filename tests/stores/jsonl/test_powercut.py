@@ -66,9 +66,9 @@ def test_after_any_power_cut_the_log_is_a_prefix_with_all_that_was_acknowledged(
 
     async def main() -> int:
         await work(root, disk)
-        return await survey(disk, base, root, "s1", place, check, step=5)
+        return await survey(disk, base, root, "s1", place, check, step=13)
 
-    assert asyncio.run(main()) > 500
+    assert asyncio.run(main()) > 300
     assert listed == {True, False}
     assert 0 < damaged < 20
 
@@ -94,9 +94,9 @@ def test_after_any_power_cut_the_next_owner_goes_on(tmp_path: Path, base: Path) 
 
     async def main() -> int:
         await work(root, disk)
-        return await survey(disk, base, root, "s1", place, check, step=61)
+        return await survey(disk, base, root, "s1", place, check, step=97)
 
-    assert asyncio.run(main()) > 50
+    assert asyncio.run(main()) > 30
 
 
 def test_a_power_cut_while_the_tail_is_set_aside_loses_no_evidence(tmp_path: Path, base: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_power_cut_while_the_tail_is_set_aside_loses_no_evidence(tmp_path: Pat
         await handle.append([note(2)], 2)
         disk.mark(3)
         await store.close()
-        return await survey(disk, base, root, "s1", place, check)
+        return await survey(disk, base, root, "s1", place, check, step=9)
 
     assert asyncio.run(main()) > 50
 

@@ -13,13 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.errors import (
-    NoSpaceError,
-)
+from fencepost.errors import NoSpaceError, ReadOnlyError
 from tests.stores.jsonl.session import log_of, store_at
-from tests.stores.sample import header, log_bytes, note, notes
-
-# --- real media -----------------------------------------------------------------------------------------------------
+from tests.stores.sample import header, lines_of, log_bytes, note, notes
 
 
 @pytest.fixture
@@ -90,3 +86,22 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     child = subprocess.run([sys.executable, "-c", CHILD, tmp_path], capture_output=True, text=True, check=True)
     assert "File too large" in child.stdout
     assert log_of(tmp_path) == log_bytes(notes(0, 2), [note(2)])
+
+
+def test_a_read_only_medium_is_read_and_named(small_disk: Path) -> None:
+    async def write() -> None:
+        async with store_at(small_disk) as store:
+            await (await store.create(header())).append(notes(0, 2), 0)
+
+    async def look() -> None:
+        async with store_at(small_disk) as store:
+            assert await store.sessions() == ["s1"]
+            assert lines_of((await store.read("s1")).entries) == lines_of(notes(0, 2))
+            with pytest.raises(ReadOnlyError, match="s1"):
+                await store.own("s1")
+            with pytest.raises(ReadOnlyError, match="s2"):
+                await store.create(header("s2"))
+
+    asyncio.run(write())
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    asyncio.run(look())
