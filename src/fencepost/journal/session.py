@@ -178,7 +178,7 @@ class Journal:
         """
         if self._closed:
             raise ClosedError(f"session {self.session} is closed")
-        if not self._owned:
+        if not self._owned and cls in self.log.vocabulary:
             self._owned = True
             self._announce()
         return self.log.append(cls, at=at, **fields)
