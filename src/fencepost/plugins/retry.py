@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
 
 import msgspec
 
@@ -18,6 +19,9 @@ from fencepost.errors import ModelError
 from fencepost.runtime.hooks import Position
 from fencepost.runtime.plugin import PluginContext
 from fencepost.runtime.subjects import Answer, Attempt
+
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,10 +34,10 @@ class RetrySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         patience: seconds that a provider may ask for at most; if it asks for more the request fails.
     """
 
-    attempts: int = 5
-    base: float = 0.5
-    limit: float = 20.0
-    patience: float = 120.0
+    attempts: Annotated[int, msgspec.Meta(ge=1)] = 5
+    base: Seconds = 0.5
+    limit: Seconds = 20.0
+    patience: Seconds = 120.0
 
 
 class Retry:
@@ -72,7 +76,7 @@ class Retry:
         if not error.retryable:
             return None
         if error.retry_after is not None:
-            return error.retry_after if error.retry_after <= settings.patience else None
+            return max(0.0, error.retry_after) if error.retry_after <= settings.patience else None
         whole = min(settings.limit, settings.base * 2.0 ** (number - 1))
         return whole * (0.5 + self._chance() / 2)
 
