@@ -16,8 +16,6 @@ from tests.stores.faults import FaultyDisk
 from tests.stores.jsonl.session import log_of, store_at
 from tests.stores.sample import header, log_bytes, note, notes
 
-# --- a new log ------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize("step", ["create", "write", "sync_data", "link", "unlink", "sync_dir", "fstat"])
 def test_a_new_log_is_there_whole_or_not_at_all(tmp_path: Path, step: str) -> None:

@@ -14,8 +14,6 @@ from tests.stores.faults import FaultyDisk
 from tests.stores.jsonl.session import log_of, run
 from tests.stores.sample import header, lines_of, log_bytes, note, notes
 
-# --- waiting --------------------------------------------------------------------------------------------------------
-
 
 def test_a_slow_sync_does_not_stop_the_loop(tmp_path: Path) -> None:
     async def scenario(store: JsonlStore, handle: FileHandle, disk: FaultyDisk) -> None:
