@@ -87,7 +87,7 @@ class Reading(msgspec.Struct, frozen=True):
         fold: over the intact prefix.
         broken: why the fold stopped early, or None.
         unknown: why the log may not be continued with the events that are declared here, or None.
-        evidence: the store's, and that what lies behind a broken fold is beyond it.
+        evidence: the store's, and that something is missing behind the intact prefix, where that is so.
         beyond: whole events on the far side of the first damage, or of where the fold stopped.
     """
 
@@ -111,9 +111,14 @@ def fold_stored(stored: StoredLog, vocabulary: Vocabulary = CORE) -> Reading:
             fold.take(entry)
         except (IllegalEventError, NotARecordError) as error:
             rest = tuple(stored.entries[index:]) + tuple(stored.beyond)
-            blind = Evidence(blind_at=(fold.next_seq,))
-            return Reading(stored, fold, str(error), unknown, stored.evidence.joined(blind), rest)
-    return Reading(stored, fold, None, unknown, stored.evidence, tuple(stored.beyond))
+            return Reading(stored, fold, str(error), unknown, _blinded(stored, fold), rest)
+    evidence = _blinded(stored, fold) if stored.damage else stored.evidence
+    return Reading(stored, fold, None, unknown, evidence, tuple(stored.beyond))
+
+
+def _blinded(stored: StoredLog, fold: Fold) -> Evidence:
+    """What is missing behind the intact prefix may have held the `tool/call` of any call (law 2)."""
+    return stored.evidence.joined(Evidence(blind_at=(fold.next_seq,)))
 
 
 def state_of(reading: Reading) -> tuple[SessionState, str | None]:
