@@ -1,4 +1,4 @@
-"""Store URLs: `jsonl:DIR`, `memory:`, and what third parties register in the entry points `fencepost.stores`.
+"""Store URLs: `jsonl:DIR`, `postgresql://…`, `memory:`, and what third parties register in the entry points `fencepost.stores`.
 
 The one place above the stores that names them; each is imported only when its scheme is asked for.
 """
@@ -33,7 +33,23 @@ def _memory(rest: str) -> Store:
     return MemoryStore()
 
 
-_SHIPPED: dict[str, Callable[[str], Store]] = {"jsonl": _jsonl, "memory": _memory}
+def _postgresql(rest: str) -> Store:
+    try:
+        from fencepost.stores.postgres import PostgresStore
+    except ImportError as error:
+        raise UsageError(
+            f"a PostgreSQL store needs psycopg, which cannot be imported ({error})",
+            next_act="Install it with: pip install 'fencepost[postgres]'",
+        ) from error
+    return PostgresStore(f"postgresql:{rest}")
+
+
+_SHIPPED: dict[str, Callable[[str], Store]] = {
+    "jsonl": _jsonl,
+    "memory": _memory,
+    "postgresql": _postgresql,
+    "postgres": _postgresql,
+}
 
 
 def open_store(url: str) -> Store:
