@@ -123,6 +123,13 @@ class MediumError(StoreError):
     next_act = "Check the medium; what is pending is kept and the next gate tries again"
 
 
+class LockedError(StoreError):
+    """Another process has the whole store for itself, for longer than this one waits."""
+
+    code = "LOCKED"
+    next_act = "End whatever holds it; what is pending is kept and the next gate tries again"
+
+
 class PoisonedError(StoreError):
     """A failed write could not be rolled back; this writer takes nothing more."""
 

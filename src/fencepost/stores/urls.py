@@ -1,6 +1,7 @@
-"""Store URLs: `jsonl:DIR`, `postgresql://…`, `memory:`, and what third parties register in the entry points `fencepost.stores`.
+"""Store URLs: `jsonl:DIR`, `sqlite:FILE`, `postgresql://…`, `memory:`, and what third parties register.
 
-The one place above the stores that names them; each is imported only when its scheme is asked for.
+Theirs are the entry points `fencepost.stores`. This is the one place above the stores that names them; each is imported
+only when its scheme is asked for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,22 @@ def _jsonl(rest: str) -> Store:
     return JsonlStore(Path(rest).expanduser())
 
 
+def _sqlite(rest: str) -> Store:
+    if not rest:
+        raise UsageError(
+            "the store URL sqlite: names no file", next_act="Write sqlite:FILE, for instance sqlite:./sessions.db"
+        )
+    try:
+        from fencepost.stores.sqlite import SqliteStore
+    except ModuleNotFoundError as error:
+        if error.name != "apsw":
+            raise
+        raise UsageError(
+            "sqlite: needs apsw, which is not installed", next_act="Install it: pip install 'fencepost[sqlite]'"
+        ) from None
+    return SqliteStore(Path(rest).expanduser())
+
+
 def _memory(rest: str) -> Store:
     from fencepost.stores.memory import MemoryStore
 
@@ -46,6 +63,7 @@ def _postgresql(rest: str) -> Store:
 
 _SHIPPED: dict[str, Callable[[str], Store]] = {
     "jsonl": _jsonl,
+    "sqlite": _sqlite,
     "memory": _memory,
     "postgresql": _postgresql,
     "postgres": _postgresql,

@@ -1,0 +1,77 @@
+"""From SQLite's result code to the typed error: causes are told apart by code and errno, never by message text."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+
+from fencepost.errors import (
+    DamagedError,
+    EncodingRefusedError,
+    LockedError,
+    MediumError,
+    NoSpaceError,
+    PermissionDeniedError,
+    ReadOnlyError,
+    StoreError,
+)
+from fencepost.stores.causes import kind_of
+
+_BY_RESULT: dict[int, type[StoreError]] = {
+    apsw.SQLITE_FULL: NoSpaceError,
+    apsw.SQLITE_BUSY: LockedError,
+    apsw.SQLITE_LOCKED: LockedError,
+    apsw.SQLITE_PROTOCOL: LockedError,
+    apsw.SQLITE_PERM: PermissionDeniedError,
+    apsw.SQLITE_AUTH: PermissionDeniedError,
+    apsw.SQLITE_CORRUPT: DamagedError,
+    apsw.SQLITE_NOTADB: DamagedError,
+    apsw.SQLITE_TOOBIG: EncodingRefusedError,
+}
+
+_BY_ERRNO = frozenset({apsw.SQLITE_IOERR, apsw.SQLITE_CANTOPEN})
+
+TRANSIENT = frozenset({apsw.SQLITE_BUSY, apsw.SQLITE_FULL, apsw.SQLITE_TOOBIG, apsw.SQLITE_CONSTRAINT})
+"""After these a connection, rolled back, is as good as before. After any other it is not trusted any more."""
+
+
+def result_of(error: apsw.Error) -> int:
+    """The primary result code; -1 for an error of apsw's own."""
+    return getattr(error, "result", -1)
+
+
+def cause(error: apsw.Error, connection: apsw.Connection | None, doing: str, file: Path) -> StoreError:
+    """The error of the tree for one of SQLite's.
+
+    Args:
+        connection: that it happened on, for its errno; None where none could be opened.
+        doing: as in "writing to".
+    """
+    result = result_of(error)
+    if result == apsw.SQLITE_READONLY:
+        kind = _read_only(file)
+    elif result in _BY_ERRNO:
+        kind = kind_of(connection.system_errno) if connection is not None else _unopened(file)
+    else:
+        kind = _BY_RESULT.get(result, MediumError)
+    return kind(f"{doing} {file} failed: {error}")
+
+
+def _read_only(file: Path) -> type[StoreError]:
+    """SQLite opens what it may not write as read-only, and says the same of both reasons."""
+    try:
+        medium = os.statvfs(file).f_flag & os.ST_RDONLY
+    except OSError:
+        return ReadOnlyError
+    return ReadOnlyError if medium or os.access(file, os.W_OK) else PermissionDeniedError
+
+
+def _unopened(file: Path) -> type[StoreError]:
+    """Why a file cannot be opened, as far as it can be found out without opening it."""
+    try:
+        file.stat()
+    except OSError as error:
+        return kind_of(error.errno)
+    return MediumError if os.access(file, os.R_OK) else PermissionDeniedError

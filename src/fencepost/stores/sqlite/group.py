@@ -1,0 +1,291 @@
+"""Group commit: the batches of all sessions of this process that are pending go into one transaction, with one sync.
+
+Rules:
+    1. One thread, one connection. What comes while a commit is under way is the next group.
+    2. A batch that fails its own checks fails alone. A group that fails as a whole, for a reason that one batch may
+       have brought, is taken apart and tried one by one.
+    3. Nobody is told that a batch is durable before the commit of its group returned.
+    4. After an error of the medium the connection is dead: a failed sync may be reported as fine the next time, with
+       the data gone. A fresh one is opened before the dead one is let go: the index of the write-ahead log, which knows
+       nothing of the failed commit, lives as long as somebody has it open, and the next commit writes over what the
+       failed one left.
+    5. A database that was deleted or replaced is looked for again before anything is written; its sessions then say
+       whether they are still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from asyncio import AbstractEventLoop, get_running_loop
+from collections.abc import Sequence
+
+import apsw
+
+from fencepost.core.events import Entry
+from fencepost.errors import FencepostError, StoreError
+from fencepost.stores.causes import typed
+from fencepost.stores.sqlite.causes import TRANSIENT, cause, result_of
+from fencepost.stores.sqlite.connecting import close, open_writer
+from fencepost.stores.sqlite.place import Place
+from fencepost.stores.sqlite.sessionlog import Head, SessionLog
+from fencepost.stores.sqlite.watermark import Watermark, acknowledged
+from fencepost.stores.threads import Job, Threads
+
+_GIVEN = "SELECT batch FROM head WHERE session = 0"
+_GIVE = "UPDATE head SET batch = ? WHERE session = 0"
+
+
+class Append:
+    """One batch on its way, and what came of it.
+
+    Args:
+        log: its session, as the owner sees it.
+        entries: not empty.
+    """
+
+    __slots__ = ("data", "entries", "error", "expected", "following", "landing", "log")
+
+    def __init__(self, log: SessionLog, entries: Sequence[Entry], expected: int) -> None:
+        self.log = log
+        self.entries = entries
+        self.expected = expected
+        self.data = b""
+        self.following = 0
+        self.landing: Head | None = None
+        self.error: BaseException | None = None
+
+    def encode(self) -> bool:
+        """Make the bytes; whether that worked."""
+        try:
+            self.data, self.following = self.log.lines(self.entries, self.expected)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this batch's own and the others go on
+            self.error = error
+            return False
+        return True
+
+    def put(self, connection: apsw.Connection, batch: int, now: int) -> None:
+        """Write it in the open transaction, if its session lets it.
+
+        Raises:
+            apsw.Error: the medium.
+        """
+        self.landing = None
+        try:
+            self.landing = self.log.put(connection, batch, self.data, self.following, now)
+        except FencepostError as error:
+            self.error = error
+
+
+class GroupWriter:
+    """The only writer of this process to one database.
+
+    Args:
+        vfs: SQLite's own way to the operating system, by name; None for the default.
+        patience: seconds to wait for another process at most.
+    """
+
+    def __init__(self, place: Place, vfs: str | None, patience: float) -> None:
+        self._place = place
+        self._vfs = vfs
+        self._patience = patience
+        self._threads = Threads(1, "fencepost-sqlite")
+        self._start_over()
+
+    def _start_over(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._pending: list[Append] = []
+        self._next: dict[AbstractEventLoop, Job[None]] = {}
+        """The job of each event loop that has not begun: it takes along what comes until it does."""
+        self._connection: apsw.Connection | None = None
+        self._dead: list[apsw.Connection] = []
+        self._watermark: Watermark | None = None
+        self._files: tuple[tuple[int, int], ...] = ()
+        self._newest = 0
+
+    # --- in the event loop --------------------------------------------------------------------------------------
+
+    def submit(self, append: Append) -> Job[None]:
+        """Let a batch go with the next group; the job has ended when the batch has landed or failed.
+
+        Raises:
+            ClosedError: after `close`.
+        """
+        if self._pid != os.getpid():
+            _INHERITED.append((self._connection, self._dead))
+            self._start_over()
+        loop = get_running_loop()
+        with self._lock:
+            job = self._next.get(loop)
+            if job is None:
+                job = self._threads.submit(lambda: self._run(loop), self._note)
+                self._next[loop] = job
+            self._pending.append(append)
+            return job
+
+    async def close(self) -> None:
+        """Write what is pending, close the database, and take nothing more. Idempotent."""
+        try:
+            if self._connection is not None and self._pid == os.getpid():
+                await self._threads.submit(self._let_go).outcome()
+        finally:
+            await self._threads.close()
+
+    # --- in the thread ------------------------------------------------------------------------------------------
+
+    def _run(self, loop: AbstractEventLoop) -> None:
+        with self._lock:
+            self._next.pop(loop, None)
+            pending, self._pending = self._pending, []
+        group = [append for append in pending if append.encode()]
+        if group:
+            self._write(group)
+
+    def _write(self, group: list[Append]) -> None:
+        try:
+            self._commit(group)
+        except apsw.Error as error:
+            if len(group) > 1 and result_of(error) in TRANSIENT - {apsw.SQLITE_BUSY}:
+                for append in group:
+                    if append.error is None:
+                        self._write([append])
+                return
+            failure: BaseException = cause(error, self._connection, "writing to", self._place.file)
+            failure.__cause__ = error
+            self._fail(group, failure)
+            if result_of(error) not in TRANSIENT:
+                self._replace()
+        except OSError as error:
+            self._fail(group, typed(error, group[0].log.session, "opening", self._place.file))
+        except BaseException as error:  # noqa: BLE001 - whoever waits for this group must fail, not hang
+            self._fail(group, error)
+
+    def _commit(self, group: list[Append]) -> None:
+        """One transaction for all of them."""
+        connection = self._ready()
+        connection.execute("BEGIN IMMEDIATE")
+        committing = False
+        try:
+            batch = int(connection.execute(_GIVEN).get)
+            connection.execute(_GIVE, (batch + len(group),))
+            now = time.time_ns() // 1_000_000
+            for number, append in enumerate(group, batch + 1):
+                append.put(connection, number, now)
+            committing = any(append.landing for append in group)
+            connection.execute("COMMIT" if committing else "ROLLBACK")
+        except BaseException:
+            if committing:
+                for append in group:
+                    if append.landing is not None:
+                        append.log.doubted(append.landing.batch)
+            self._roll_back(connection)
+            raise
+        for append in group:
+            if append.landing is not None:
+                append.log.landed(append.landing)
+        if committing:
+            self._newest = batch + len(group)
+
+    def _roll_back(self, connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            with contextlib.suppress(apsw.Error):  # then the connection is replaced, and this ends with it
+                connection.execute("ROLLBACK")
+
+    def _fail(self, group: list[Append], error: BaseException) -> None:
+        for append in group:
+            if append.error is None:
+                append.error = _told(append, error)
+
+    def _note(self) -> None:
+        """What nobody waits for."""
+        if self._watermark is not None and self._newest:
+            self._watermark.note(self._newest)
+            self._newest = 0
+
+    # --- the connection -----------------------------------------------------------------------------------------
+
+    def _ready(self) -> apsw.Connection:
+        """The connection to the database that is in its place now."""
+        if self._connection is not None and self._found() != self._files:
+            self._let_go()
+        return self._connection or self._opened()
+
+    def _found(self) -> tuple[tuple[int, int], ...]:
+        """Which files are in the place of the database and of its log."""
+        try:
+            stats = (os.stat(self._place.file), os.stat(self._place.wal))  # noqa: PTH116 - before every commit
+        except FileNotFoundError:
+            return ()
+        return tuple((stat.st_dev, stat.st_ino) for stat in stats)
+
+    def _opened(self) -> apsw.Connection:
+        connection = open_writer(self._place, self._vfs, self._patience)
+        try:
+            database = str(connection.execute("SELECT id FROM meta").get)
+            self._note_lost(connection, database)
+        except BaseException:
+            close(connection)
+            raise
+        self._connection = connection
+        self._watermark = Watermark(self._place.watermark, database)
+        self._files = self._found()
+        self._bury()
+        return connection
+
+    def _note_lost(self, connection: apsw.Connection, database: str) -> None:
+        """Before the first commit makes the database look whole again: keep it that commits were lost."""
+        noted = acknowledged(self._place.watermark, database)  # first: others move both forward
+        if noted <= int(connection.execute(_GIVEN).get):
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            given = int(connection.execute(_GIVEN).get)
+            if noted > given:
+                connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (given, noted))
+                connection.execute(_GIVE, (noted,))
+            connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back(connection)
+            raise
+
+    def _replace(self) -> None:
+        """Put the dead connection aside, and open a fresh one if that works already (rule 4)."""
+        if self._connection is not None:
+            self._dead.append(self._connection)
+            self._forget()
+        with contextlib.suppress(apsw.Error, FencepostError, OSError):  # the next group tries again, and says it
+            self._opened()
+
+    def _bury(self) -> None:
+        while self._dead:
+            close(self._dead.pop())
+
+    def _forget(self) -> None:
+        self._connection = None
+        if self._watermark is not None:
+            self._watermark.close()
+            self._watermark = None
+
+    def _let_go(self) -> None:
+        self._note()
+        connection = self._connection
+        self._forget()
+        if connection is not None:
+            close(connection)
+        self._bury()
+
+
+_INHERITED: list[object] = []
+"""In a forked child, the connections of its parent: SQLite forbids both to use and to close them."""
+
+
+def _told(append: Append, error: BaseException) -> BaseException:
+    """The error of a group, for one of its sessions."""
+    if isinstance(error, StoreError):
+        told = type(error)(f"session {append.log.session}: {error}", next_act=error.next_act)
+        told.__cause__ = error.__cause__
+        return told
+    return error

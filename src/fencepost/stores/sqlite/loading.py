@@ -1,0 +1,258 @@
+"""A session as it stands in the database, read in one transaction without changing a byte.
+
+The way that is always right: from the head back along `prev`. Rows of one session often stand close together, so they
+are fetched by stretches of ids, which grow where the session is dense and shrink where it is not. Anything that does
+not fit sends the reading into `salvage`.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import apsw
+import msgspec
+
+from fencepost.core import codec
+from fencepost.core.events import Entry
+from fencepost.core.verdict import NO_EVIDENCE, Evidence
+from fencepost.errors import DamagedError, StoreError, UnsupportedError
+from fencepost.stores.base import Damage, Owner, StoredLog
+from fencepost.stores.headers import format_of, newer, read_header
+from fencepost.stores.sqlite import salvage
+from fencepost.stores.sqlite.place import Place
+from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, read_rows, rows_of
+from fencepost.stores.sqlite.sessionlog import Head
+from fencepost.stores.sqlite.watermark import acknowledged
+
+_NAMED = "SELECT id, header, crc FROM session WHERE name = ?"
+_HEAD = "SELECT epoch, writer, batch, next FROM head WHERE session = ?"
+_STRETCH = (
+    f"SELECT {COLUMNS} FROM batch"  # noqa: S608 - a constant
+    " WHERE id <= ?1 AND id > ?1 - ?2 AND session = ?3 ORDER BY id DESC"
+)
+_SHORTEST, _LONGEST = 1, 4096
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A session that was read, and the head that an owner goes on from; None where it cannot be gone on from."""
+
+    stored: StoredLog
+    head: Head | None
+
+    def refusal(self) -> tuple[type[StoreError], str] | None:
+        """The error that every append to this log raises, or None."""
+        stored = self.stored
+        if stored.refusal is not None:
+            return UnsupportedError, f"session {stored.session} cannot be continued: {stored.refusal}"
+        if stored.damage:
+            first = stored.damage[0]
+            return DamagedError, f"session {stored.session} is damaged at seq {first.offset}: {first.reason}"
+        return None
+
+    def owned_by(self, owner: Owner | None) -> StoredLog:
+        """The log, with who holds it."""
+        return msgspec.structs.replace(self.stored, owner=owner)
+
+
+class ChainError(Exception):
+    """The rows of a session do not lead from its head to its beginning; the message is the clause that says how."""
+
+
+def names(connection: apsw.Connection) -> list[str]:
+    """The ids of all sessions.
+
+    Raises:
+        apsw.Error: the table cannot be read, or not to its end.
+    """
+    return [str(name) for (name,) in connection.execute("SELECT name FROM session")]
+
+
+def head_of(connection: apsw.Connection, session: str) -> Head | None:
+    """Where a session's log ends now; None without such a session.
+
+    Raises:
+        apsw.Error: it cannot be read.
+    """
+    found = connection.execute(_NAMED, (session,)).fetchone()
+    return None if found is None else _head(connection, found[0])
+
+
+def _head(connection: apsw.Connection, key: int) -> Head | None:
+    row = connection.execute(_HEAD, (key,)).fetchone()
+    return None if row is None else Head(key, *row)
+
+
+def load(connection: apsw.Connection, place: Place, session: str, vocabulary: codec.Vocabulary | None) -> Loaded | None:
+    """Read a session; None where there is none of that id.
+
+    Args:
+        vocabulary: the declared event types; without one, types beyond the core's are kept and not judged.
+
+    Raises:
+        apsw.Error: the medium. Never for a session that is merely damaged.
+    """
+    connection.execute("BEGIN")
+    try:
+        return _load(connection, place, session, vocabulary)
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        return _load_around(connection, place, session, vocabulary, str(error))
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _load(
+    connection: apsw.Connection, place: Place, session: str, vocabulary: codec.Vocabulary | None
+) -> Loaded | None:
+    noted = acknowledged(place.watermark, str(connection.execute("SELECT id FROM meta").get))
+    found = connection.execute(_NAMED, (session,)).fetchone()
+    if found is None:
+        return None
+    key, line, crc = found
+    head = _head(connection, key)
+    try:
+        if head is None:
+            raise ChainError("the row that says where its log ends is missing")
+        rows = walk(connection, head)
+        read = read_rows(key, rows, head.next, vocabulary or codec.CORE)
+    except ChainError as error:
+        rows, read = _read_around(connection, key, head, vocabulary, str(error))
+    read = msgspec.structs.replace(read, evidence=read.evidence.joined(_lost(connection, rows, noted)))
+    return judged(session, (line, zlib.crc32(line) == crc), read, rows, head, vocabulary)
+
+
+def _load_around(
+    connection: apsw.Connection, place: Place, session: str, vocabulary: codec.Vocabulary | None, why: str
+) -> Loaded | None:
+    """The same where pages are malformed. A session of which only the lock is left is one of which all is lost."""
+    found = salvage.session_row(connection, session)
+    if found is None:
+        return nothing_left(place, session, why)
+    key, line, crc = found
+    row = salvage.head_row(connection, key)
+    head = Head(key, *row) if row else None
+    rows, read = _read_around(connection, key, head, vocabulary, why)
+    return judged(session, (line, zlib.crc32(line) == crc), read, rows, head, vocabulary)
+
+
+def _read_around(
+    connection: apsw.Connection, key: int, head: Head | None, vocabulary: codec.Vocabulary | None, why: str
+) -> tuple[list[Row], Read]:
+    """What can be reached of a session's rows; there is damage in any case, `why` if nothing else."""
+    rows = salvage.scan(connection, key)
+    read = read_rows(key, rows, head.next if head else -1, vocabulary or codec.CORE)
+    if not read.damage:
+        evidence = Evidence(blind_at=(read.next_seq,))
+        read = msgspec.structs.replace(read, damage=(Damage(read.next_seq, why),), evidence=evidence)
+    return rows, read
+
+
+def nothing_left(place: Place, session: str, why: str) -> Loaded | None:
+    """A session that cannot be reached any more; None where there is no sign that it ever was."""
+    if session not in place.locked_once():
+        return None
+    damage = Damage(0, f"nothing of it can be read any more from {place.file}: {why}")
+    return Loaded(StoredLog(session=session, header=None, entries=(), damage=(damage,)), None)
+
+
+def suffix(
+    connection: apsw.Connection, session: str, start: int, vocabulary: codec.Vocabulary | None
+) -> list[Entry] | None:
+    """The entries of a session from the one that holds seq `start` on; None without such a session.
+
+    Raises:
+        DamagedError: they are not whole.
+        apsw.Error: the medium.
+    """
+    connection.execute("BEGIN")
+    head = head_of(connection, session)
+    if head is None:
+        return None
+    try:
+        rows = walk(connection, head, start)
+    except ChainError as error:
+        raise DamagedError(f"session {session} is damaged behind seq {start}: {error}") from None
+    read = read_rows(head.session, rows, head.next, vocabulary or codec.CORE, rows[0].seq if rows else head.next)
+    if read.damage:
+        first = read.damage[0]
+        raise DamagedError(f"session {session} is damaged at seq {first.offset}: {first.reason}")
+    return [entry for entry in read.entries if codec.last_seq(entry) >= start]
+
+
+def walk(connection: apsw.Connection, head: Head, start: int = 0) -> list[Row]:
+    """The rows of a session from the one that holds seq `start` on, in order.
+
+    Raises:
+        ChainError: they do not lead there.
+    """
+    rows: list[Row] = []
+    want, length = head.batch, 64
+    while want:
+        found = connection.execute(_STRETCH, (want, length, head.session)).fetchall()
+        if not found:
+            raise ChainError(f"the batch {want} is missing")
+        for row in _valid(found):
+            if row.id != want or row.prev >= row.id:
+                raise ChainError(f"the batch {row.id} stands where {want} is the next one back")
+            rows.append(row)
+            want = row.prev if row.seq > start else 0
+            if not want:
+                break
+        dense = len(found) * 2 >= length
+        length = min(length * 8, _LONGEST) if dense else max(length // 8, _SHORTEST) if len(found) == 1 else length
+    rows.reverse()
+    return rows
+
+
+def _valid(found: list[tuple[object, ...]]) -> list[Row]:
+    try:
+        return rows_of(found)
+    except msgspec.ValidationError as error:
+        raise ChainError(f"a batch has values that none can have: {error}") from None
+
+
+def judged(
+    session: str,
+    header: tuple[bytes, bool],
+    read: Read,
+    rows: list[Row],
+    head: Head | None,
+    vocabulary: codec.Vocabulary | None,
+) -> Loaded:
+    """Put together what was read.
+
+    Args:
+        header: the bytes of the header, and whether they are what was written.
+    """
+    line, intact = header
+    known = read_header(line) if intact else None
+    refusal = newer(format_of(line)) if intact else None
+    damage = read.damage
+    if refusal is None and (known is None or known.session != session):
+        damage = (Damage(0, "the header is not what was written", len(line)), *damage)
+    if refusal is None and vocabulary is not None:
+        refusal = codec.refusal(read.entries)
+    stored = StoredLog(
+        session=session,
+        header=known,
+        entries=read.entries,
+        beyond=read.beyond,
+        watermark=read.next_seq - 1,
+        size=len(line) + sum(len(row.data) for row in rows),
+        evidence=read.evidence,
+        damage=damage,
+        refusal=refusal,
+        updated=rows[-1].written if rows else 0,
+    )
+    return Loaded(stored, head)
+
+
+def _lost(connection: apsw.Connection, rows: list[Row], noted: int) -> Evidence:
+    """What is known of commits that are gone: they may have held events of any session that was there before them."""
+    given = int(connection.execute("SELECT batch FROM head WHERE session = 0").get)
+    gaps = [after for (after,) in connection.execute("SELECT after FROM lost ORDER BY after")]
+    if noted > given:
+        gaps.append(given)
+    before = ([row.next for row in rows if row.id <= after] for after in gaps)
+    blind = tuple(max(ends) for ends in before if ends)
+    return Evidence(blind_at=blind) if blind else NO_EVIDENCE
