@@ -14,7 +14,7 @@ import msgspec
 from fencepost.apps.cli import exits
 from fencepost.apps.cli.asking import Asker, Lines
 from fencepost.apps.cli.outlet import Outlet
-from fencepost.apps.cli.stop import Stop
+from fencepost.apps.cli.stop import Stop, output_failure
 from fencepost.apps.cli.textview import TextView, screens
 from fencepost.apps.cli.views import JsonView, Opening, Outcome, View, recovery_view
 from fencepost.core import events as ev
@@ -67,6 +67,8 @@ async def _live(work: Callable[[Stage], Awaitable[int]], *, json: bool) -> int:
             raise
         finally:
             await stage.drained()
+    if status == exits.DONE and stage.out.broken is not None:
+        return output_failure(stage.out.broken).status
     return status
 
 

@@ -38,6 +38,10 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     _live(commands)
     _looking(commands)
     _setup(commands)
+    if words and words[0] in commands.choices:
+        # By itself a subparser takes all its words in one go, and would refuse a TASK behind a flag.
+        chosen: argparse.ArgumentParser = commands.choices[words[0]]
+        return chosen.parse_intermixed_args(list(words[1:]))
     return parser.parse_args(words)
 
 

@@ -79,21 +79,24 @@ class Stop:
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
         """Take the signals for the length of the block; a process that leaves it has closed in order."""
-        taken = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._on_signal) for number in taken}
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+        for number in taken:
+            # The loop is woken by a byte that no wait can miss; the handler behind it runs even where the loop cannot.
+            self._loop.add_signal_handler(number, self.request, SIGNALS[number])
+            signal.signal(number, self._on_signal)
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            for number in taken:
+                self._loop.remove_signal_handler(number)
+                signal.signal(number, before[number])
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the shape of a signal handler
         if self._signalled:
             os._exit(128 + number)
         self._signalled = True
-        cause = SIGNALS[signal.Signals(number)]
-        _keep_bound(cause)
-        self._loop.call_soon_threadsafe(self.request, cause)
+        _keep_bound(SIGNALS[signal.Signals(number)])
 
     def request(self, cause: Cause) -> None:
         """End because of `cause`. Called on the loop; only the first cause counts."""
@@ -107,7 +110,7 @@ class Stop:
 
     def output_failed(self, error: OSError) -> None:
         """Standard output cannot be written."""
-        self.request(NO_READER if error.errno in {errno.EPIPE, errno.EBADF} else OUTPUT_FAILED)
+        self.request(output_failure(error))
 
     def attach(self, session: Session) -> None:
         """Close this session when asked; at once if that was before."""
@@ -126,6 +129,11 @@ class Stop:
         if self._closing is not None:
             await asyncio.wait({self._closing})
             self._closing.exception()  # looked at; whoever closes the runtime gets it again
+
+
+def output_failure(error: OSError) -> Cause:
+    """What it means that standard output cannot be written."""
+    return NO_READER if error.errno in {errno.EPIPE, errno.EBADF} else OUTPUT_FAILED
 
 
 def _keep_bound(cause: Cause) -> None:

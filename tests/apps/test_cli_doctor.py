@@ -1,0 +1,110 @@
+"""`fencepost doctor`: sessions with byte offsets, and the medium by killing children on it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fencepost.apps.cli import medium
+from tests.apps.command import SECONDS, Command, tree
+from tests.apps.test_cli_resume import damage
+
+
+def test_the_report_has_sessions_and_a_medium_that_was_tried(cli: Command) -> None:
+    cli.killed()
+    before = tree(cli.store)
+    done = cli.run("doctor", "--json")
+    report = done.record()
+    assert done.status == 0
+    (session,) = report["sessions"]
+    assert (session["session"], session["state"], session["problems"]) == ("s1", "interrupted", [])
+    assert [claim["verdict"] for claim in session["calls"]] == ["outcome_unknown"]
+    tried = report["medium"]
+    assert tried["path"] == str(cli.store)
+    assert tried["filesystem"] not in {"", "unknown"}
+    assert (tried["locks"], tried["syncs"], tried["ok"]) == (True, True, True)
+    assert [(kill["gate"], kill["ok"]) for kill in tried["kills"]] == [
+        ("request", True),
+        ("tool", True),
+        ("result", True),
+    ]
+    assert tree(cli.store) == before
+
+
+def test_damage_is_five_with_its_offset(cli: Command) -> None:
+    cli.finished()
+    cli.finished("s2")
+    damage(cli.log("s2"))
+    with cli.log("s1").open("ab") as log:
+        log.write(b"{torn")
+    done = cli.run("doctor", "--json")
+    found = {session["session"]: session for session in done.record()["sessions"]}
+    assert done.status == 5
+    assert found["s1"]["tail_bytes"] == 5
+    assert found["s1"]["problems"] == []
+    (problem,) = found["s2"]["problems"]
+    assert 0 < problem["offset"] < cli.log("s2").stat().st_size
+    said = cli.run("doctor", "s2").out
+    assert f"byte {problem['offset']}" in " ".join(said.split())
+    assert "s1" not in said
+
+
+def test_a_store_that_is_not_there_is_not_made(cli: Command) -> None:
+    done = cli.run("doctor", "--json")
+    assert done.status == 0
+    assert done.record()["sessions"] == []
+    assert done.record()["medium"]["path"] == str(cli.root)
+    assert not cli.store.exists()
+    assert not list(cli.root.glob(".fencepost*"))
+
+
+def test_a_place_where_nothing_can_be_made_fails(cli: Command) -> None:
+    done = cli.run("doctor", "--json", "--store", "jsonl:/proc/sys/fencepost")
+    assert done.status == 1
+    assert done.record()["medium"]["ok"] is False
+
+
+def test_memory_has_no_place_to_try(cli: Command) -> None:
+    report = cli.run("doctor", "--json", "--store", "memory:").record()
+    assert report["sessions"] == []
+    assert (report["medium"]["path"], report["medium"]["locks"], report["medium"]["kills"]) == (None, None, [])
+
+
+def test_the_judge_tells_a_wrong_log_from_a_right_one(tmp_path: Path) -> None:
+    """A child that was killed in its call, judged as if it had been killed elsewhere."""
+    url = f"jsonl:{tmp_path}"
+    child = medium._child("at", "tool", url, "s")
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"here\n"
+        held = asyncio.run(medium._while(url, "s", medium._is_held))
+        alive = asyncio.run(medium._while(url, "s", medium._tells_the_truth("tool")))
+    finally:
+        child.kill()
+        child.communicate()
+    assert held is None
+    assert alive is not None
+    assert asyncio.run(medium._while(url, "s", medium._tells_the_truth("tool"))) is None
+    wrong = asyncio.run(medium._while(url, "s", medium._tells_the_truth("result")))
+    assert wrong is not None
+    assert "outcome_unknown" in wrong
+    assert "could be taken" in str(asyncio.run(medium._while(url, "s", medium._is_held)))
+
+
+def test_a_probe_does_not_outlive_its_doctor(tmp_path: Path) -> None:
+    child = medium._child("at", "request", f"jsonl:{tmp_path}", "s")
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"here\n"
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(SECONDS) != 0
+    child.stdout.close()
+    assert child.stderr is not None
+    child.stderr.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/mounts").exists(), reason="no mounts to read here")
+def test_the_file_system_is_that_of_the_nearest_mount() -> None:
+    assert medium.filesystem_of(Path("/proc/self")) == "proc"
