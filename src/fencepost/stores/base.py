@@ -19,6 +19,7 @@ import msgspec
 
 from fencepost.core.events import Entry, Header
 from fencepost.core.verdict import NO_EVIDENCE, Evidence
+from fencepost.errors import UsageError
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -175,3 +176,106 @@ class Store(Protocol):
     async def close(self) -> None:
         """Release what is still owned. Idempotent."""
         ...
+
+
+class Trashed(msgspec.Struct, frozen=True):
+    """A session that was deleted and can be restored."""
+
+    session: str
+    deleted: int
+    """Epoch milliseconds."""
+
+
+class Compressed(msgspec.Struct, frozen=True):
+    """What compressing a log saved: its bytes before and after."""
+
+    before: int
+    after: int
+
+
+@runtime_checkable
+class Upkeep(Store, Protocol):
+    """A store that can also look after sessions which nobody works on. All that ship can.
+
+    Apart from `Store`, so that a small store of your own may leave it out: sessions in it run and are read all the
+    same, its listings read every log, and commands that need one of these say that the store has no such thing.
+    """
+
+    async def revisions(self) -> dict[str, str]:
+        """For each session that `sessions` lists, a token that differs whenever what `read` gives differs, owner aside.
+
+        Cheap: no log is read. A token means nothing outside of its store, and its form may change with each release.
+        """
+        ...
+
+    async def owner(self, session: str) -> Owner | None:
+        """Who holds a session now, by its lock alone; None if nobody does, or there is no such session."""
+        ...
+
+    async def delete(self, session: str) -> None:
+        """Move a session into the store's trash, damaged or not.
+
+        Before: nobody owns it.
+
+        After, on return: it is not listed, not read and not owned; its id is free; `restore` brings it back, and all of
+        this survives a power cut. Nothing of it is lost. After a cut in the middle it is in one place or the other.
+
+        Raises:
+            SessionNotFoundError, HeldError: nothing was touched.
+        """
+        ...
+
+    async def trash(self) -> list[Trashed]:
+        """What is in the trash, the latest first. An id can be there several times. Changes no byte."""
+        ...
+
+    async def restore(self, session: str) -> None:
+        """Take the session of that id which was deleted last out of the trash.
+
+        After, on return: it reads as it did before it was deleted, durably.
+
+        Raises:
+            SessionNotFoundError: it is not in the trash.
+            SessionExistsError: the id is taken again; the trash is as it was.
+            HeldError: somebody is about to take the id.
+        """
+        ...
+
+    async def purge(self, before: int) -> int:
+        """Destroy what was deleted before a time; returns how many sessions.
+
+        After a power cut in the middle each session is in the trash, whole, or gone.
+
+        Args:
+            before: epoch milliseconds.
+        """
+        ...
+
+    async def compress(self, session: str) -> Compressed:
+        """Store a log in fewer bytes. It reads as it did; the first append of an owner undoes it.
+
+        Before: nobody owns it. A log that is compressed already is left as it is.
+
+        After, on return: the compressed form is durable, and was read back and compared before the other one went.
+        After a cut in the middle there is one whole log.
+
+        Raises:
+            SessionNotFoundError, HeldError: nothing was touched.
+            DamagedError, UnsupportedError: such a log is never touched.
+            UsageError: this store has no such form.
+        """
+        ...
+
+
+def upkeep_of(store: Store, doing: str) -> Upkeep:
+    """The store, if it can look after sessions.
+
+    Args:
+        doing: what is wanted, for the message.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if isinstance(store, Upkeep):
+        return store
+    raise UsageError(f"the store {store.url} cannot do this: {doing}", next_act="Copy the session to another store")
