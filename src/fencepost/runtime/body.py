@@ -47,7 +47,7 @@ async def run_body(
         late: told what a body answered after it was given up on.
     """
     running = _start(tool, context, arguments)
-    cancelled = asyncio.ensure_future(context.cancel.wait())
+    cancelled = context.cancel.waiter()
     try:
         await asyncio.wait({running, cancelled}, timeout=tool.timeout, return_when=asyncio.FIRST_COMPLETED)
         if running.done():

@@ -19,30 +19,40 @@ class CancelSignal:
     """Set once, with a reason. Cheap to look at, possible to wait for; safe to set from the loop's thread only."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self.cancelled = False
+        """Whether the turn was cancelled."""
         self.reason = ""
+        self._waiters: set[asyncio.Future[None]] = set()
 
     def __repr__(self) -> str:
         return f"<CancelSignal {self.reason or 'not set'}>"
 
-    @property
-    def cancelled(self) -> bool:
-        """Whether the turn was cancelled."""
-        return self._event.is_set()
-
     def set(self, reason: str) -> None:
         """Cancel. Later reasons are ignored."""
-        if not self._event.is_set():
-            self.reason = reason
-            self._event.set()
+        if self.cancelled:
+            return
+        self.cancelled, self.reason = True, reason
+        for waiter in list(self._waiters):
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def waiter(self) -> asyncio.Future[None]:
+        """A future that is done when the turn was cancelled. Who does not wait any more cancels it."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.cancelled:
+            waiter.set_result(None)
+        else:
+            self._waiters.add(waiter)
+            waiter.add_done_callback(self._waiters.discard)
+        return waiter
 
     async def wait(self) -> None:
         """Return when the turn was cancelled."""
-        await self._event.wait()
+        await self.waiter()
 
     def check(self) -> None:
         """Raise `Cancelled` if the turn was cancelled."""
-        if self._event.is_set():
+        if self.cancelled:
             raise Cancelled(f"cancelled: {self.reason}")
 
 
@@ -63,9 +73,10 @@ async def unless_cancelled(
         RuntimeError: the work ended with an asyncio cancellation of its own.
     """
     task = asyncio.ensure_future(work)
-    cancelled = asyncio.ensure_future(signal.wait())
+    cancelled = signal.waiter()
     try:
-        await asyncio.wait({task, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {task, cancelled}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not task.done() and (seconds := patience()) > 0:
             await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencepost.core import events as ev
 from fencepost.errors import ModelError
@@ -39,9 +39,10 @@ async def ask(body: Body, attempt: Attempt, assembler: Assembler) -> Answer:
     """
     attempt.cancel.check()
     pulling = asyncio.create_task(_pull(body, attempt, assembler), name="model stream")
-    cancelled = asyncio.ensure_future(attempt.cancel.wait())
+    cancelled = attempt.cancel.waiter()
     try:
-        await asyncio.wait({pulling, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {pulling, cancelled}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         cancelled.cancel()
         if not pulling.done() or attempt.cancel.cancelled:
