@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import apsw
@@ -14,7 +13,6 @@ from fencepost.errors import (
     MediumError,
     NoSpaceError,
     PermissionDeniedError,
-    ReadOnlyError,
     StoreError,
 )
 from fencepost.stores.causes import kind_of
@@ -56,22 +54,11 @@ def cause(error: apsw.Error, connection: apsw.Connection | None, doing: str, fil
         kind = kind_of(connection.system_errno) if connection is not None else _unopened(file)
     else:
         kind = _BY_RESULT.get(result, MediumError)
-    return kind(f"{doing} {file} failed: {error}")
+    return kind(f"{doing} {file} failed: {error} ({_name(error)})")
 
 
-def _read_only(file: Path) -> type[StoreError]:
-    """SQLite opens what it may not write as read-only, and says the same of both reasons."""
-    try:
-        medium = os.statvfs(file).f_flag & os.ST_RDONLY
-    except OSError:
-        return ReadOnlyError
-    return ReadOnlyError if medium or os.access(file, os.W_OK) else PermissionDeniedError
-
-
-def _unopened(file: Path) -> type[StoreError]:
-    """Why a file cannot be opened, as far as it can be found out without opening it."""
-    try:
-        file.stat()
-    except OSError as error:
-        return kind_of(error.errno)
-    return MediumError if os.access(file, os.R_OK) else PermissionDeniedError
+def _name(error: apsw.Error) -> str:
+    """SQLite's name of the code."""
+    code = getattr(error, "extendedresult", -1)
+    known = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(code)
+    return str(known or type(error).__name__)

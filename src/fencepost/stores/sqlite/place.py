@@ -99,11 +99,13 @@ class Place:
         self._made = True
 
     def make_file(self) -> None:
-        """Make an empty database file where there is none.
+        """Make an empty database file where there is none; what is noted of an earlier one is no longer true.
 
         Raises:
             OSError: that failed.
         """
+        if self.size < 0:
+            self.watermark.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):
             fd = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
             os.fchmod(fd, FILE_MODE)
