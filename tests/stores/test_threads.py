@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +107,34 @@ def test_one_pool_in_two_loops_one_after_the_other_and_at_once() -> None:
         loop.join()
     assert answers == [list(range(300))] * 3
     asyncio.run(threads.close())
+
+
+def test_where_there_is_no_eventfd_a_pipe_wakes_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "eventfd", raising=False)
+
+    async def main() -> None:
+        threads = Threads(3, "test")
+        jobs = [threads.submit(lambda number=number: number) for number in range(200)]
+        assert await asyncio.gather(*(job.outcome() for job in jobs)) == list(range(200))
+        await threads.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list a process's descriptors")
+def test_no_descriptor_is_left_when_the_last_thread_has_ended() -> None:
+    async def main() -> None:
+        before = set(os.listdir("/proc/self/fd"))
+        idle, busy = Threads(2, "idle"), Threads(2, "fd-test")
+        await asyncio.gather(*(busy.submit(int).outcome() for _ in range(10)))
+        assert set(os.listdir("/proc/self/fd")) > before
+        await busy.close()
+        await idle.close()
+        for thread in [thread for thread in threading.enumerate() if thread.name.startswith("fd-test")]:
+            await asyncio.to_thread(thread.join, 30)
+        assert set(os.listdir("/proc/self/fd")) == before
+
+    asyncio.run(main())
 
 
 def test_the_threads_do_not_keep_the_process_alive() -> None:
