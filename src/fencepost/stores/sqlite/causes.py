@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
@@ -62,3 +63,21 @@ def _name(error: apsw.Error) -> str:
     code = getattr(error, "extendedresult", -1)
     known = apsw.mapping_extended_result_codes.get(code) or apsw.mapping_result_codes.get(code)
     return str(known or type(error).__name__)
+
+
+def _read_only(file: Path) -> type[StoreError]:
+    """SQLite opens what it may not write as read-only, and says the same of both reasons."""
+    try:
+        medium = os.statvfs(file).f_flag & os.ST_RDONLY
+    except OSError:
+        return ReadOnlyError
+    return ReadOnlyError if medium or os.access(file, os.W_OK) else PermissionDeniedError
+
+
+def _unopened(file: Path) -> type[StoreError]:
+    """Why a file cannot be opened, as far as it can be found out without opening it."""
+    try:
+        file.stat()
+    except OSError as error:
+        return kind_of(error.errno)
+    return MediumError if os.access(file, os.R_OK) else PermissionDeniedError
