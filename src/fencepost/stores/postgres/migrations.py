@@ -90,6 +90,9 @@ BEGIN
 END $$;
 """
 
+_THERE = b"""SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %s AND c.relname = 'migration'"""
+
 MIGRATIONS: tuple[str, ...] = (_TABLES + _APPEND,)
 """What makes each version out of the one before; the first makes version 1."""
 
@@ -97,9 +100,12 @@ VERSION = len(MIGRATIONS)
 
 
 def version_of(connection: Connection[TupleRow], schema: str) -> int:
-    """The version of a schema; 0 where there is none."""
-    found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".migration',)).fetchone()
-    if found is None or found[0] is None:
+    """The version of a schema; 0 where there is none.
+
+    The catalogue is read as a table. Asked by name, the server may answer from a cache that still says "not there" when
+    another host's migration has ended, for waiting on an advisory lock does not bring that cache up to date.
+    """
+    if connection.execute(_THERE, (schema,)).fetchone() is None:
         return 0
     row = connection.execute(_over(schema, "SELECT coalesce(max(version), 0) FROM {s}.migration")).fetchone()
     return int(row[0]) if row else 0
