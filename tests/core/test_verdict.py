@@ -102,7 +102,7 @@ def test_every_call_has_a_verdict_in_the_order_in_which_they_were_asked_for():
     assert found == [("c1", "not_started"), ("c2", "completed"), ("c3", "outcome_unknown")]
 
 
-def test_each_call_is_judged_by_the_gates_of_its_own_turn():
+def test_an_open_call_is_judged_by_the_gates_of_its_own_turn():
     log = Story().log
     for turn, gates in [(1, ("tool",)), (2, ())]:
         log.append(ev.TurnStart, turn=turn, gates=gates, policy="p")

@@ -224,6 +224,24 @@ def test_a_backlog_goes_out_as_one_batch_with_its_chunks_in_runs():
     asyncio.run(scenario())
 
 
+def test_a_listener_hears_the_watermark_move_before_the_flush_returns():
+    async def scenario():
+        rig, heard = Rig(), []
+        leave = rig.writer.on_watermark(heard.append)
+        rig.disk.faults = [None, FULL]
+        for _ in range(3):
+            rig.note()
+            with contextlib.suppress(NotSavedError):
+                await rig.writer.flush()
+            heard.append("flushed")
+        leave()
+        rig.note()
+        await rig.writer.flush()
+        assert heard == [0, "flushed", "flushed", 2, "flushed"]
+
+    asyncio.run(scenario())
+
+
 # --- without a flush --------------------------------------------------------------------------------------------
 
 
@@ -418,11 +436,12 @@ def test_a_listener_that_raises_does_not_stop_the_writing():
             raise RuntimeError("listener")
 
         writer = Writer(disk, log, on_state=listener)
+        writer.on_watermark(listener)
         note(log)
         with pytest.raises(NotSavedError):
             await writer.flush()
         await writer.flush()
-        assert [str(error) for error in heard] == ["listener", "listener"]
+        assert [str(error) for error in heard] == ["listener"] * 3
         assert writer.watermark == 0
 
     asyncio.run(scenario())

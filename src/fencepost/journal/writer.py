@@ -63,8 +63,7 @@ class Writer:
         stored = handle.stored
         end = last_seq(stored.entries[-1]) if stored.entries else -1
         self._written = len(stored.entries)
-        begin = log.entries[: self._written]
-        if len(begin) < self._written or (begin and last_seq(begin[-1]) != end):
+        if len(log.entries) < self._written or (self._written and last_seq(log.entries[self._written - 1]) != end):
             raise ValueError(f"session {log.header.session}: the log does not begin with what is stored")
         self._handle = handle
         self._log = log
@@ -100,7 +99,10 @@ class Writer:
         return self._machine.pending
 
     def on_watermark(self, listener: Callable[[int], None]) -> Callable[[], None]:
-        """Call `listener` with the watermark each time it moves; returns what ends that."""
+        """Call `listener` with the watermark each time it moves, before those who wait for it go on.
+
+        Returns what ends that.
+        """
         self._on_watermark.append(listener)
         return lambda: self._on_watermark.remove(listener)
 
@@ -223,7 +225,7 @@ class Writer:
     def _landed(self, write: Write) -> None:
         self._watermark = write.last_seq
         for listener in self._on_watermark:
-            listener(write.last_seq)
+            self._loop.call_soon(listener, write.last_seq)
         if self.problem is not None:
             self.problem = None
             self._tell()
