@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,15 @@ class Stock:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._made: dict[tuple[str, str], Path] = {}
 
     def copy(self, kind: str, session: str, store: Path) -> None:
         """Put a session of a kind into a store."""
-        made = self._root / f"{kind}-{session}"
-        if not made.exists():
-            made.mkdir()
-            self._make(kind, session, Command(made, self))
-        shutil.copytree(made / "store" / session, store / session)
+        if (kind, session) not in self._made:
+            root = Path(tempfile.mkdtemp(prefix=kind, dir=self._root))
+            self._make(kind, session, Command(root, self))
+            self._made[kind, session] = root / "store" / session
+        shutil.copytree(self._made[kind, session], store / session)
 
     def _make(self, kind: str, session: str, command: Command) -> None:
         if kind == "finished":
@@ -68,7 +70,7 @@ class Command:
         self.store = root / "store"
         (root / "home").mkdir()
         self.work.mkdir()
-        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
         self.environ = {**kept, "HOME": str(root / "home"), "FENCEPOST_STORE": f"jsonl:{self.store}"}
 
     def script(self, *answers: object) -> str:
@@ -86,7 +88,7 @@ class Command:
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         (info / "entry_points.txt").write_text(f"[fencepost.plugins]\n{name} = {name}:plugin\n")
         (site / f"{name}.py").write_text(source)
-        self.environ["PYTHONPATH"] = str(site)
+        self.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))
         shipped = ["models", "checkpoint", "retry", "approval", "shell", name]
         (self.work / "fencepost.toml").write_text(f"plugins = {json.dumps(shipped)}\n")
 

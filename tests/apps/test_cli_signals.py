@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fencepost.apps.cli import exits
+from fencepost.apps.cli.ready import RULES
+from fencepost.apps.cli.stop import BOUND
 from fencepost.testing import ModelServer
 from tests.apps.command import Command, call, finish, read_until
 
@@ -151,6 +153,10 @@ def test_closing_that_never_ends_is_given_up_within_the_bound(cli: Command) -> N
     assert done.status == 143
     assert "took too long" in done.err
     assert endings(cli.events("s1")) == [("step/end", None, False), ("turn/end", "aborted", False)]
+
+
+def test_a_cancelled_turn_is_over_before_its_close_is_given_up() -> None:
+    assert RULES.bound + 0.5 < BOUND < 5
 
 
 def test_a_reader_that_leaves_closes_in_order(cli: Command) -> None:

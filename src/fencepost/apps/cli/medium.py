@@ -162,7 +162,7 @@ async def killed_at(gate: str, url: str) -> Kill:
         child.kill()
         await asyncio.to_thread(child.communicate)
     problem = problem or await _while(url, session, _tells_the_truth(gate))
-    return Kill(gate, problem is None, problem or "held while it lived, free when it was dead, and the log is right")
+    return Kill(gate, problem is None, problem or "held while alive, free when dead, the log is right")
 
 
 def _child(*arguments: str) -> subprocess.Popen[bytes]:

@@ -9,18 +9,30 @@ from fencepost.apps.cli.unsaved import Unsaved
 from fencepost.apps.embed import model_of
 from fencepost.plugins.approval import Ask, Mode
 from fencepost.plugins.shipped import DEFAULT, compose
+from fencepost.runtime.call import ToolRules
 from fencepost.runtime.config import Config
 from fencepost.runtime.plugin import Composition
 from fencepost.runtime.runtime import SYSTEM, Runtime, Settings
 from fencepost.stores.base import Store
 
+RULES = ToolRules(drain=1.5)
+"""A turn that is cancelled by a signal is over well before `stop.BOUND`, whatever its tools do."""
 
-def ready_agent(store: Store, model: str, config: Config, mode: Mode, ask: Ask | None, *, writes: bool) -> Runtime:
+
+def ready_agent(
+    store: Store,
+    model: str | None,
+    config: Config,
+    mode: Mode = "read",
+    ask: Ask | None = None,
+    *,
+    writes: bool = False,
+) -> Runtime:
     """The shipped plugins, or those that the configuration names, around a store and a model.
 
     Args:
         store: where logs are durable.
-        model: `SCHEME:NAME`.
+        model: `SCHEME:NAME`; None for an agent that only repairs.
         config: plugins, their settings, the system prompt, the settings of requests.
         mode: which calls pass without asking.
         ask: asks a person.
@@ -34,9 +46,9 @@ def ready_agent(store: Store, model: str, config: Config, mode: Mode, ask: Ask |
         plugins.insert(0, Unsaved(store.url))
     return Runtime(
         store,
-        model_of(model, config.settings, os.environ),
+        None if model is None else model_of(model, config.settings, os.environ),
         plugins,
-        Settings(system=config.system or SYSTEM),
+        Settings(config.system or SYSTEM, RULES),
         config.plugin,
     )
 

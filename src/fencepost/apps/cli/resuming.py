@@ -17,7 +17,7 @@ from fencepost.apps.cli.finding import find
 from fencepost.apps.cli.live import Stage, attend, live, waiting
 from fencepost.apps.cli.plain import one_line
 from fencepost.apps.cli.ready import ready_agent
-from fencepost.apps.cli.repairing import print_recovery, repair
+from fencepost.apps.cli.recovered import next_page, recovery_page
 from fencepost.apps.cli.running import given_task
 from fencepost.errors import UsageError
 from fencepost.runtime.config import load
@@ -37,13 +37,26 @@ def main(arguments: argparse.Namespace) -> int:
         store = open_store(url)
         try:
             name = stage.session = await find(store, arguments.id, here)
-            if not runs:
-                return await repair(stage, store, name, load(here), json=arguments.json)
-            return await _go_on(stage, store, name, arguments)
+            return await (_go_on if runs else _repair)(stage, store, name, arguments)
         finally:
             await store.close()
 
     return live(work, json=arguments.json)
+
+
+async def _repair(stage: Stage, store: Store, name: str, arguments: argparse.Namespace) -> int:
+    """Close what was interrupted. Nothing runs, so neither a model nor the session's directory is needed."""
+    async with ready_agent(store, None, load(chosen.directory(None)).config) as agent:
+        session = await agent.resume(name)
+        if not arguments.json:
+            pending = waiting(session.journal.log.fold.pending.values())
+            stage.out.put(recovery_page(name, session.recovery, 1).encode(errors="replace"))
+            stage.out.put(next_page(name, session.recovery, pending).encode(errors="replace"))
+        return await attend(stage, agent, session, _nothing)
+
+
+async def _nothing() -> None:
+    return None
 
 
 async def _go_on(stage: Stage, store: Store, name: str, arguments: argparse.Namespace) -> int:
@@ -56,8 +69,9 @@ async def _go_on(stage: Stage, store: Store, name: str, arguments: argparse.Name
     agent = ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)
     async with agent:
         session = await agent.resume(name)
-        if not arguments.json:
-            print_recovery(stage.err, name, session.recovery, (), runs=True)
+        found = session.recovery
+        if not arguments.json and (found.interrupted is not None or found.set_aside):
+            stage.err.put(recovery_page(name, found, 2).encode(errors="replace"))
         return await attend(stage, agent, session, lambda: _turns(stage, session, task, go_on=arguments.go_on))
 
 

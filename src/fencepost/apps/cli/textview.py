@@ -82,10 +82,10 @@ class TextView:
     def opened(self, opening: Opening) -> None:
         """Name the session, so that it can be found again whatever happens next."""
         self._err.line(f"session {opening.session}", DIM)
-        if opening.guarantees is not None and not opening.guarantees.durable:
+        if not opening.guarantees.durable:
             self._err.line(f"NOT SAVED: {opening.store} store, nothing survives this process", RED)
-        missing = {"step", "request", "tool"}.difference(opening.guarantees.gates) if opening.guarantees else set()
-        if missing:
+        missing = {"step", "request", "tool"}.difference(opening.guarantees.gates)
+        if missing and opening.model is not None:
             names = ", ".join(sorted(missing))
             self._err.line(f"no {names} gate: after a crash, calls without a result are unknown", YELLOW)
 

@@ -45,7 +45,9 @@ class Row(msgspec.Struct, frozen=True):
 
 def timeline(reading: Reading) -> list[Row]:
     """The rows of a session, damaged ones included."""
-    draw = _Drawing({call.call_id: call for call in examine(reading).calls})
+    everything = (*reading.stored.entries, *reading.stored.beyond)
+    admitted = frozenset(entry.call_id for entry in everything if isinstance(entry, ev.ToolCall))
+    draw = _Drawing({call.call_id: call for call in examine(reading).calls}, admitted)
     watermark = reading.stored.watermark
     if watermark < 0:
         draw.mark("— nothing was acknowledged —")
@@ -69,9 +71,10 @@ def timeline(reading: Reading) -> list[Row]:
 class _Drawing:
     """The rows so far, and what later rows need to know of earlier events."""
 
-    def __init__(self, calls: dict[str, CallView]) -> None:
+    def __init__(self, calls: dict[str, CallView], admitted: frozenset[str]) -> None:
         self.rows: list[Row] = []
         self._calls = calls
+        self._admitted = admitted
         self._gates: tuple[ev.Gate, ...] = ()
         self._half: list[str] = []
         self._half_seq: int | None = None
@@ -95,7 +98,7 @@ class _Drawing:
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
             ev.ToolNote: lambda e: self._row(e, 3, f"note  {one_line(e.text, WIDTH)}"),
-            ev.UnknownEvent: lambda e: self._row(e, 0, f"{e.type} (not known here)", marked=not e.ignorable),
+            ev.UnknownEvent: lambda e: self._row(e, 0, f"{e.type}  {one_line(e.raw.decode(), WIDTH)}"),
         }
 
     def all(self, entries: Iterable[ev.Entry]) -> None:
@@ -133,6 +136,10 @@ class _Drawing:
         """Named once in a step: at the first sign that the request left."""
         first, self._awaited = self._awaited, False
         return self._gate("request") if first else ""
+
+    def _verdict(self, call_id: str) -> str:
+        view = self._calls.get(call_id)
+        return view.verdict if view is not None else ""
 
     # --- one event each -----------------------------------------------------------------------------------------
 
@@ -185,24 +192,17 @@ class _Drawing:
         text = f"model  {_text(event.content)}{finish}{mark}".rstrip()
         self._row(event, 2, text, gate=self._request_gate(), marked=bool(finish or mark))
         for call in ev.calls_of(event):
-            view = self._calls.get(call.call_id)
-            open_ = view is not None and view.effect is None
-            self._row(
-                event,
-                3,
-                f"asks for {call.name}  {one_line(call.arguments, NARROW)}  [{call.call_id}]",
-                verdict=view.verdict if view is not None and open_ else "",
-            )
+            asked = f"asks for {call.name}  {one_line(call.arguments, NARROW)}  [{call.call_id}]"
+            self._row(event, 3, asked, verdict="" if call.call_id in self._admitted else self._verdict(call.call_id))
 
     def _decided(self, event: ev.ApprovalDecided) -> None:
         said = "allowed" if event.allowed else "denied"
         self._row(event, 3, f"{said} by {event.by}" + (", always" if event.remember else ""), marked=not event.allowed)
 
     def _call(self, event: ev.ToolCall) -> None:
-        view = self._calls.get(event.call_id)
         inside = f" inside {event.parent}" if event.parent else ""
         text = f"call {event.name}  {arguments_line(event.arguments, NARROW)}  [{event.call_id}]{inside} {event.effect}"
-        self._row(event, 3, text, gate=self._gate("tool"), verdict=view.verdict if view else "")
+        self._row(event, 3, text, gate=self._gate("tool"), verdict=self._verdict(event.call_id))
 
     def _result(self, event: ev.ToolResult) -> None:
         source = "written by repair" if event.synthetic else event.settled_by and f"settled by {event.settled_by}"

@@ -43,13 +43,13 @@ class RecoveryView(msgspec.Struct, frozen=True):
 
 
 class Opening(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
-    """The first line: which session, where, under which guarantees. `guarantees` is null where nothing will run."""
+    """The first line: which session, where, with which model (null where nothing will run), under which guarantees."""
 
     session: str
     store: str
     cwd: str
     model: str | None
-    guarantees: Guarantees | None
+    guarantees: Guarantees
     recovery: RecoveryView
 
 
