@@ -62,6 +62,7 @@ class Medium(apsw.VFS):
         self.known: set[str] = set()
         self.lock = threading.RLock()
         self._faults: list[Fault] = []
+        self._holds: list[tuple[Operation, str, threading.Event, threading.Event]] = []
         super().__init__(self.name, "")
 
     def __enter__(self) -> Self:
@@ -73,6 +74,12 @@ class Medium(apsw.VFS):
     def fail(self, operation: Operation, code: int, *, suffix: str = "", times: int = 1) -> None:
         """Let the next `times` such calls fail."""
         self._faults.append(Fault(operation, code, suffix, times))
+
+    def hold(self, operation: Operation, *, suffix: str = "") -> tuple[threading.Event, threading.Event]:
+        """Let the next such call wait; returns (it has come, let it go on)."""
+        come, go = threading.Event(), threading.Event()
+        self._holds.append((operation, suffix, come, go))
+        return come, go
 
     def heal(self) -> None:
         """Let nothing fail any more."""
@@ -105,6 +112,12 @@ class Medium(apsw.VFS):
                 if fault.operation == operation and fault.suffix == suffix and fault.times:
                     fault.times -= 1
                     raise apsw.exception_for(fault.code)
+            due = [hold for hold in self._holds if hold[:2] == (operation, suffix)][:1]
+            for hold in due:
+                self._holds.remove(hold)
+        for _, _, come, go in due:
+            come.set()
+            assert go.wait(30)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
         path = name.filename() if isinstance(name, apsw.URIFilename) else name

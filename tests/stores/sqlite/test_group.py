@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 import apsw
@@ -23,6 +24,28 @@ from fencepost.stores.sqlite.handle import SqliteHandle
 from tests.stores.sample import header, lines_of, note, notes
 from tests.stores.sqlite.medium import Medium, Operation
 from tests.stores.sqlite.sessions import run, store_at
+
+
+async def together(
+    medium: Medium,
+    other: SqliteHandle,
+    *appends: Coroutine[None, None, None],
+    before: Callable[[], None] = lambda: None,
+) -> list[object]:
+    """Let all of them go in one group: they come while another session's commit is held up in its sync.
+
+    `before` is called before the group is written.
+    """
+    seq = other._log.head.next
+    come, go = medium.hold("sync", suffix="-wal")
+    first = asyncio.create_task(other.append([note(seq)], seq))
+    await asyncio.to_thread(come.wait)
+    tasks = [asyncio.create_task(append) for append in appends]
+    await asyncio.sleep(0)
+    before()
+    go.set()
+    await first
+    return await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def owned(store: SqliteStore, count: int) -> list[SqliteHandle]:
@@ -63,48 +86,48 @@ def test_a_batch_that_is_refused_takes_no_other_with_it(tmp_path: Path) -> None:
     """Lost ownership, a wrong seq and an event without bytes, in one group with two that are fine."""
 
     async def main() -> None:
-        async with store_at(tmp_path / "a.db") as store:
-            fine, stale, unwritable, stolen, also_fine = await owned(store, 5)
-            with apsw.Connection(str(tmp_path / "a.db")) as other:
-                other.execute("UPDATE head SET epoch = epoch + 1, writer = 'another' WHERE session = 4")
-            found = await asyncio.gather(
-                fine.append([note(1)], 1),
-                stale.append([note(5)], 5),
-                unwritable.append([note(1, "half a pair \ud83d")], 1),
-                stolen.append([note(1)], 1),
-                also_fine.append([note(1)], 1),
-                return_exceptions=True,
-            )
-            assert [type(error) for error in found] == [
-                type(None),
-                LostOwnershipError,
-                EncodingRefusedError,
-                LostOwnershipError,
-                type(None),
-            ]
-            assert [len((await store.read(f"s{number}")).entries) for number in range(5)] == [2, 1, 1, 1, 2]
-            other.close()
-            with pytest.raises(LostOwnershipError):
-                await stolen.append([note(1)], 1)
-            await stale.append([note(1)], 1)
-            await unwritable.append([note(1)], 1)
+        with Medium() as medium:
+            async with store_at(tmp_path / "a.db", vfs=medium.name) as store:
+                fine, stale, unwritable, stolen, also_fine, other = await owned(store, 6)
+                thief = apsw.Connection(str(tmp_path / "a.db"))
+                thief.execute("UPDATE head SET epoch = epoch + 1, writer = 'another' WHERE session = 4")
+                thief.close()
+                before = medium.calls["sync", "-wal"]
+                found = await together(
+                    medium,
+                    other,
+                    fine.append([note(1)], 1),
+                    stale.append([note(5)], 5),
+                    unwritable.append([note(1, "half a pair \ud83d")], 1),
+                    stolen.append([note(1)], 1),
+                    also_fine.append([note(1)], 1),
+                )
+                assert medium.calls["sync", "-wal"] == before + 2
+                refused = [type(error) for error in found]
+                assert refused[1:4] == [LostOwnershipError, EncodingRefusedError, LostOwnershipError]
+                assert (found[0], found[4]) == (None, None)
+                assert [(await store.read(f"s{number}")).watermark for number in range(6)] == [1, 0, 0, 0, 1, 1]
+                with pytest.raises(LostOwnershipError):
+                    await stolen.append([note(1)], 1)
+                await stale.append([note(1)], 1)
+                await unwritable.append([note(1)], 1)
 
     asyncio.run(main())
 
 
-def test_a_group_that_is_too_large_is_taken_apart(tmp_path: Path) -> None:
-    """One batch is larger than the space that is left; the small ones beside it land."""
+def test_a_group_that_has_no_space_is_taken_apart(tmp_path: Path) -> None:
 
     async def main() -> None:
         with Medium() as medium:
             async with store_at(tmp_path / "a.db", vfs=medium.name) as store:
-                small, large, other = await owned(store, 3)
-                medium.fail("write", apsw.SQLITE_FULL, suffix="-wal", times=1)
-                found = await asyncio.gather(
+                small, large, other, first = await owned(store, 4)
+                found = await together(
+                    medium,
+                    first,
                     small.append([note(1)], 1),
                     large.append([note(1, "x" * 20_000)], 1),
                     other.append([note(1)], 1),
-                    return_exceptions=True,
+                    before=lambda: medium.fail("write", apsw.SQLITE_FULL, suffix="-wal"),
                 )
                 assert found == [None, None, None]
                 medium.fail("write", apsw.SQLITE_FULL, suffix="-wal", times=1000)

@@ -14,6 +14,7 @@ from fencepost.errors import (
     MediumError,
     NoSpaceError,
     PermissionDeniedError,
+    ReadOnlyError,
     StoreError,
 )
 from fencepost.stores.causes import kind_of
