@@ -2,4 +2,9 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.stores.contract", "tests.stores.contract_owning", "tests.stores.powercut")
+pytest.register_assert_rewrite(
+    "tests.stores.contract",
+    "tests.stores.contract_owning",
+    "tests.stores.contract_upkeep",
+    "tests.stores.powercut",
+)

@@ -35,7 +35,7 @@ from fencepost.errors import (
     UsageError,
 )
 from fencepost.stores.base import Handle, Store
-from tests.stores.contract_owning import OwningContract
+from tests.stores.contract_upkeep import UpkeepContract
 from tests.stores.sample import header, is_prefix, lines_of, note, notes
 
 ODD_IDS = (
@@ -62,7 +62,7 @@ ODD_IDS = (
 )
 
 
-class StoreContract(OwningContract):
+class StoreContract(UpkeepContract):
     """What every store owes. Subclass it and say how yours is opened."""
 
     # --- what a store is ----------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ Use it in three steps:
 
 The model. A file has the bytes of its last sync, and of what came later any prefix; or, for the last write of all, the
 whole but one 512-byte block, which is NULs. A directory has the names of its last sync, and of the changes that came
-later any prefix. Files and directories lose independently of each other. Bytes of a file with no durable name are
-gone.
+later any prefix; a directory that was moved is in one place or the other, never in both. Files and directories lose
+independently of each other. Bytes of a file with no durable name are gone.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +28,7 @@ from fencepost.stores.jsonl import Disk, JsonlStore
 
 BLOCK = 512
 
-Kind = Literal["mkdir", "name", "unname", "write", "truncate", "sync", "sync_dir", "mark"]
+Kind = Literal["mkdir", "name", "unname", "write", "truncate", "sync", "sync_dir", "mark", "move"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Op:
     data: bytes = b""
     offset: int = 0
     mark: int = 0
+    source: Path = Path()
+    """Of a directory that was moved to `path`, with all that is in it."""
 
 
 class RecordingDisk(Disk):
@@ -128,6 +130,10 @@ class RecordingDisk(Disk):
     def rename(self, source: Path, target: Path) -> None:
         with self._lock:
             super().rename(source, target)
+            if target.is_dir():
+                self._named = {_moved(path, source, target): inode for path, inode in self._named.items()}
+                self.ops.append(Op("move", target, source=source))
+                return
             inode = self._named[target] = self._named.pop(source)
             self.ops += [Op("name", target, inode), Op("unname", source)]
 
@@ -136,6 +142,21 @@ class RecordingDisk(Disk):
             super().unlink(path)
             self._named.pop(path, None)
             self.ops.append(Op("unname", path))
+
+    def rmdir(self, path: Path) -> None:
+        with self._lock:
+            super().rmdir(path)
+            self.ops.append(Op("unname", path))
+
+    def remove_tree(self, path: Path) -> None:
+        with self._lock:
+            for item in sorted(path.rglob("*"), reverse=True):
+                (self.rmdir if item.is_dir() else self.unlink)(item)
+            self.rmdir(path)
+
+
+def _moved(path: Path, source: Path, target: Path) -> Path:
+    return target / path.relative_to(source) if path.is_relative_to(source) else path
 
 
 # --- what a cut can leave -------------------------------------------------------------------------------------------
@@ -186,7 +207,7 @@ class _Machine:
         self.acknowledged = 0
 
     def take(self, op: Op) -> None:
-        if op.kind in {"mkdir", "name", "unname"}:
+        if op.kind in {"mkdir", "name", "unname", "move"}:
             self.renaming.append(op)
             if op.kind == "name":
                 self.files.setdefault(op.inode, _File())
@@ -197,8 +218,12 @@ class _Machine:
             file.durable, file.pending = file.now(), []
         elif op.kind == "sync_dir":
             for pending in [later for later in self.renaming if later.path.parent == op.path]:
-                _rename(self.names, pending)
                 self.renaming.remove(pending)
+                _rename(self.names, pending)
+                if pending.kind == "move":  # what is still on its way was on its way to there
+                    self.renaming = [
+                        replace(later, path=_moved(later.path, pending.source, pending.path)) for later in self.renaming
+                    ]
         else:
             self.acknowledged = op.mark
 
@@ -213,6 +238,9 @@ class _Machine:
 def _rename(names: dict[Path, int | None], op: Op) -> None:
     if op.kind == "unname":
         names.pop(op.path, None)
+    elif op.kind == "move":
+        for path in [path for path in names if path.is_relative_to(op.source)]:
+            names[_moved(path, op.source, op.path)] = names.pop(path)
     else:
         names[op.path] = op.inode if op.kind == "name" else None
 

@@ -28,7 +28,9 @@ from fencepost.errors import (
     SessionNotFoundError,
     UsageError,
 )
-from fencepost.stores.base import Owner, StoredLog
+from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
+
+_SERIALS = itertools.count()
 
 
 class MemoryStore:
@@ -41,6 +43,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._logs: dict[str, _MemoryLog] = {}
         self._files = Path(tempfile.gettempdir()) / f"fencepost-{secrets.token_hex(8)}"
+        self._trash: list[tuple[int, _MemoryLog]] = []
         self._closed = False
 
     def __repr__(self) -> str:
@@ -75,6 +78,52 @@ class MemoryStore:
         self._refuse_closed()
         return [name for name, log in self._logs.items() if log.entries]
 
+    async def revisions(self) -> dict[str, str]:
+        """A token for each session; see `Upkeep.revisions`."""
+        self._refuse_closed()
+        return {name: f"{log.serial}.{log.next_seq}" for name, log in self._logs.items() if log.entries}
+
+    async def owner(self, session: str) -> Owner | None:
+        """Who holds a session now; see `Upkeep.owner`."""
+        log = self._logs.get(session)
+        return log.owner if log is not None else None
+
+    async def delete(self, session: str) -> None:
+        """Move a session into the trash; see `Upkeep.delete`."""
+        log = self._log(session)
+        if log.holder is not None:
+            raise HeldError(f"session {session} is held in this process")
+        self._trash.append((_now(), self._logs.pop(session)))
+
+    async def trash(self) -> list[Trashed]:
+        """What is in the trash; see `Upkeep.trash`."""
+        return [Trashed(log.header.session, deleted) for deleted, log in reversed(self._trash)]
+
+    async def restore(self, session: str) -> None:
+        """Take a session out of the trash; see `Upkeep.restore`."""
+        self._refuse_closed()
+        found = next((item for item in reversed(self._trash) if item[1].header.session == session), None)
+        if found is None:
+            raise SessionNotFoundError(f"no session {session} in the trash")
+        there = self._logs.get(session)
+        if there is not None and there.entries:
+            raise SessionExistsError(f"session {session} is there already")
+        if there is not None and there.holder is not None:
+            raise HeldError(f"session {session} is held in this process")
+        self._trash.remove(found)
+        self._logs[session] = found[1]
+
+    async def purge(self, before: int) -> int:
+        """Destroy what was deleted before a time; see `Upkeep.purge`."""
+        kept = [item for item in self._trash if item[0] >= before]
+        count = len(self._trash) - len(kept)
+        self._trash = kept
+        return count
+
+    async def compress(self, session: str) -> Compressed:
+        """Memory has no such form; see `Upkeep.compress`."""
+        raise UsageError(f"session {session}: {self.url} keeps no compressed logs")
+
     async def close(self) -> None:
         """Release what is still owned. Idempotent. The sessions are gone with the store."""
         self._closed = True
@@ -103,20 +152,25 @@ class _MemoryLog:
         self.updated = 0
         self.holder: MemoryHandle | None = None
         self.since = 0
+        self.serial = next(_SERIALS)
+        """Tells this log from an earlier one of the same id."""
+
+    @property
+    def owner(self) -> Owner | None:
+        return Owner(os.getpid(), os.uname().nodename, self.since) if self.holder is not None else None
 
     @property
     def next_seq(self) -> int:
         return codec.last_seq(self.entries[-1]) + 1 if self.entries else 0
 
     def stored(self) -> StoredLog:
-        owner = Owner(os.getpid(), os.uname().nodename, self.since) if self.holder is not None else None
         return StoredLog(
             session=self.header.session,
             header=self.header,
             entries=tuple(self.entries),
             watermark=self.next_seq - 1,
             size=self.size,
-            owner=owner,
+            owner=self.owner,
             updated=self.updated,
         )
 

@@ -24,6 +24,7 @@ _KEPT = 140
 _HASH = 32
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 _DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
+_ITSELF = re.compile(rf"[a-z0-9_-](?:[a-z0-9_.-]{{0,{LONGEST - 2}}}[a-z0-9_-])?")
 _SHORTENED = re.compile(rf".{{{_KEPT}}}~[0-9a-f]{{{_HASH}}}")
 
 
@@ -51,6 +52,8 @@ def segment(session: str) -> str:
 
 def session_of(name: str) -> str | None:
     """The session id that a segment stands for; None where it is shortened, or not ours."""
+    if _ITSELF.fullmatch(name) and not _DEVICE.match(name):
+        return name  # most names are of this kind, and a listing has thousands
     try:
         session = unquote_to_bytes(name).decode()
         return session if segment(session) == name else None

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+LOGS = ("log.jsonl", "log.jsonl.zst")
+"""A session's log, plain or compressed. Where both are there a crash left the second, and the first counts."""
+
 _SIDE_FILE = re.compile(r"tail-(\d+)-(\d+)\.bin")
 
 
@@ -17,7 +20,7 @@ class SessionPaths:
 
     def __init__(self, root: Path, name: str) -> None:
         self.dir = root / name
-        self.log = self.dir / "log.jsonl"
+        self.log, self.packed = (self.dir / name for name in LOGS)
         self.draft = self.dir / "log.draft"
         """A new log before it is linked into place."""
         self.lock = self.dir / "lock"
