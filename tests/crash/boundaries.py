@@ -7,6 +7,7 @@ run itself is not disturbed: it goes on, and each copy is judged as if it had en
 import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -59,8 +60,20 @@ class Boundary(msgspec.Struct, frozen=True):
         return f"<{self.kind}: {self.what}>"
 
 
-class Recorder:
-    """Takes the copies."""
+class Recorder(Protocol):
+    """Told of every place where the process could die."""
+
+    world: World
+
+    def mark(self, kind: str, what: str) -> None:
+        """The run stands at a boundary; see `Boundary`."""
+
+    def appended(self, event: ev.Event, size: int) -> None:
+        """A subscriber of the log: an event was appended."""
+
+
+class Copies:
+    """A recorder that takes a copy of the directory and of the world each time."""
 
     def __init__(self, root: Path, world: World) -> None:
         self.root = root
@@ -72,7 +85,6 @@ class Recorder:
             self.boundaries.append(Boundary(kind, what, tree_of(self.root), self.world.witness()))
 
     def appended(self, event: ev.Event, size: int) -> None:
-        """A subscriber of the log."""
         self.mark("append", event.type_name())
 
 
@@ -86,7 +98,7 @@ class SteppingDisk(Disk):
     end a large write at a page when a SIGKILL comes.
     """
 
-    def __init__(self, recorder: Recorder, *, torn: bool = True) -> None:
+    def __init__(self, recorder: Recorder, *, torn: bool) -> None:
         self._recorder = recorder
         self._torn = torn
 

@@ -6,29 +6,46 @@ from pathlib import Path
 
 import msgspec
 
+from fencepost.core import events as ev
 from fencepost.runtime.plugin import Plugin
-from tests.crash.boundaries import Boundary
+from tests.crash.boundaries import Boundary, Copies, SteppingDisk
 from tests.crash.judging import Judged, judge
-from tests.crash.scenario import GATES, Explored, explore
+from tests.crash.scenario import GATES, play
+from tests.crash.world import World
 
 Law = Callable[[Boundary, Judged], None]
 
 
 class Case(msgspec.Struct, frozen=True):
-    """A whole run, and the judgement on each place where it could have died."""
+    """A whole run, and the judgement on each place where it could have died.
 
-    run: Explored
+    Attributes:
+        events: all that the run had in memory at its end.
+        judged: each boundary, and what a fresh process made of its copy.
+        copies: how many of the copies differ.
+        gates: those that were in force.
+    """
+
+    events: tuple[ev.Event, ...]
     judged: tuple[tuple[Boundary, Judged], ...]
     copies: int
     gates: tuple[str, ...]
 
 
 def case_of(place: Path, policy: Plugin | None, *, torn: bool = False, wrap=None) -> Case:
-    """Run the scenario below `place`, and judge every place where it could have died; arguments as `explore`."""
-    run = asyncio.run(explore(place / "run", policy, torn=torn, wrap=wrap))
-    found = judge([boundary.files for boundary in run.boundaries], place, policy=policy)
-    copies = len({id(judged) for judged in found})
-    return Case(run, tuple(zip(run.boundaries, found, strict=True)), copies, GATES if policy else ("closing",))
+    """Run the scenario below `place`, and judge every place where it could have died.
+
+    Args:
+        torn: whether writes are also stopped in their middle.
+        policy, wrap: as `play`.
+    """
+    root = place / "run"
+    root.mkdir(mode=0o700)
+    copies = Copies(root, World())
+    events = asyncio.run(play(root, copies, SteppingDisk(copies, torn=torn), policy, wrap=wrap))
+    found = judge([boundary.files for boundary in copies.boundaries], place, policy=policy)
+    judged = tuple(zip(copies.boundaries, found, strict=True))
+    return Case(events, judged, len({id(one) for one in found}), GATES if policy else ("closing",))
 
 
 def broken(case: Case, law: Law) -> list[str]:

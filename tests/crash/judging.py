@@ -30,6 +30,7 @@ class Judged(msgspec.Struct, kw_only=True):
 
     Attributes:
         stored, view: as read and inspected; None where there is no such session.
+        events: those that are stored, runs expanded.
         changed: what was done without changing anything, and changed a file all the same.
         refused: why the session could not be resumed, or None.
         found: the verdicts that `resume` reported, by call id; empty where no turn was open.
@@ -43,6 +44,7 @@ class Judged(msgspec.Struct, kw_only=True):
     """
 
     stored: StoredLog | None = None
+    events: list[ev.Event] = []
     view: Inspection | None = None
     changed: list[str] = []
     refused: FencepostError | None = None
@@ -54,11 +56,6 @@ class Judged(msgspec.Struct, kw_only=True):
     requests: list[ModelRequest] = []
     outcome: TurnResult | None = None
     finished: list[ev.Event] = []
-
-    @property
-    def events(self) -> list[ev.Event]:
-        """The durable events, runs expanded."""
-        return [event for entry in self.stored.entries for event in expand(entry)] if self.stored else []
 
     def verdicts(self) -> dict[str, str]:
         """By call id."""
@@ -136,6 +133,7 @@ class _Judging:
         store = JsonlStore(self._root)
         if SESSION in await store.sessions():
             self._out.stored = await store.read(SESSION)
+            self._out.events = events_of(self._out.stored)
             self._out.view = await inspect(store, SESSION)
             assert self._out.view == await inspect(store, SESSION), "looking twice gave two answers"
             assert [row.state for row in await rows(store)] == [self._out.view.state]
@@ -206,6 +204,11 @@ class _Judging:
 def _without_result(events: list[ev.Event]) -> set[str]:
     asked = {call.call_id for event in events if isinstance(event, ev.AssistantMessage) for call in ev.calls_of(event)}
     return asked - {event.call_id for event in events if isinstance(event, ev.ToolResult)}
+
+
+def events_of(stored: StoredLog) -> list[ev.Event]:
+    """The stored events, runs expanded."""
+    return [event for entry in stored.entries for event in expand(entry) if isinstance(event, ev.Event)]
 
 
 def log_of(stored: StoredLog, events: list[ev.Event]) -> Log:

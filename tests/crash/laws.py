@@ -59,7 +59,10 @@ def no_ghost_request(witness: Witness, judged: Judged) -> None:
     prefixes = list(_request_prefixes(judged.events))
     assert len(prefixes) >= len(witness.requests), "a request left that the log knows nothing of"
     for number, sent in enumerate(witness.requests):
-        rebuilt = request(log_of(judged.stored, prefixes[number]))
+        try:
+            rebuilt = request(log_of(judged.stored, prefixes[number]))
+        except IllegalEventError as error:
+            raise AssertionError(f"request {number} cannot be rebuilt: {error}") from None
         assert rebuilt == sent, f"request {number} cannot be rebuilt"
         assert chat_body(rebuilt) == chat_body(sent)
 
@@ -152,8 +155,10 @@ def unknown_only_if_unavoidable(witness: Witness, judged: Judged, *, whole: bool
         return
     evidence = judged.stored.evidence
     assert not whole or evidence == NO_EVIDENCE, "bytes are missing where none were lost"
-    let_go = admitted(judged.events) - set(results(judged.events))
-    unknown = {call for call, verdict in judged.verdicts().items() if verdict == "outcome_unknown"}
+    there = results(judged.events)
+    let_go = admitted(judged.events) - set(there)
+    said = {call for call, result in there.items() if result.code == TOOL_OUTCOME_UNKNOWN}
+    unknown = {call for call, verdict in judged.verdicts().items() if verdict == "outcome_unknown"} - said
     assert let_go <= unknown, "a call that may have run is not unknown"
     assert unknown == let_go or evidence != NO_EVIDENCE, f"unknown without need: {unknown - let_go}"
 

@@ -13,8 +13,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 import fencepost as fp
 from fencepost.core import events as ev
 from fencepost.journal.session import Identity
@@ -23,9 +21,9 @@ from fencepost.plugins.shipped import ToolsPlugin
 from fencepost.runtime.plugin import Plugin
 from fencepost.runtime.runtime import Runtime
 from fencepost.stores.base import Store
-from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.jsonl import Disk, JsonlStore
 from fencepost.testing import ScriptedModel
-from tests.crash.boundaries import Boundary, MarkedModel, Marks, Recorder, SteppingDisk
+from tests.crash.boundaries import MarkedModel, Marks, Recorder
 from tests.crash.world import World
 
 SESSION = "scenario"
@@ -156,32 +154,35 @@ class Agent:
                 return
 
 
-class Explored(msgspec.Struct, frozen=True):
-    """One whole run, with every place where it could have died, and all that it had in memory at its end."""
-
-    boundaries: tuple[Boundary, ...]
-    events: tuple[ev.Event, ...]
-
-
-async def explore(
-    root: Path, policy: Plugin | None, *, torn: bool = True, wrap: Callable[[Store], Store] | None = None
-) -> Explored:
+async def play(
+    root: Path,
+    recorder: Recorder,
+    disk: Disk,
+    policy: Plugin | None,
+    *,
+    wrap: Callable[[Store], Store] | None = None,
+    filler: str = "",
+) -> tuple[ev.Event, ...]:
     """Run the scenario on a real directory; two turns, from nothing to a closed session.
 
     Args:
+        recorder: told of each boundary.
+        disk: what the store works on.
         policy: holds the gates, or nobody.
-        torn: whether writes are also stopped in their middle.
         wrap: puts something between the runtime and the store.
+        filler: makes messages and arguments longer.
+
+    Returns:
+        All that was in memory at its end.
     """
-    root.mkdir(mode=0o700)
-    recorder = Recorder(root, World())
-    store: Store = JsonlStore(root, disk=SteppingDisk(recorder, torn=torn))
-    agent = Agent(wrap(store) if wrap else store, recorder.world, life="first", recorder=recorder, policy=policy)
-    async with agent.runtime as runtime:
+    store: Store = JsonlStore(root, disk=disk)
+    world = recorder.world
+    agent = Agent(wrap(store) if wrap else store, world, life="first", recorder=recorder, policy=policy, filler=filler)
+    async with asyncio.timeout(60), agent.runtime as runtime:
         recorder.mark("body", "nothing yet")
-        agent.session = session = await runtime.create(SESSION, root)
+        agent.session = session = await runtime.create(SESSION, root.parent)
         session.journal.log.subscribe(recorder.appended)
         await agent.ask(FIRST)
         await agent.watch(turns=2)
     recorder.mark("body", "closed")
-    return Explored(tuple(recorder.boundaries), tuple(session.journal.log.events()))
+    return tuple(event for event in session.journal.log.events() if isinstance(event, ev.Event))

@@ -15,7 +15,7 @@ from fencepost.core.verdict import NO_EVIDENCE
 from fencepost.plugins.checkpoint import Checkpoint
 from fencepost.stores.jsonl import JsonlStore
 from tests.crash import laws
-from tests.crash.boundaries import Boundary, Recorder, SteppingDisk, restore
+from tests.crash.boundaries import Boundary, Copies, SteppingDisk, restore
 from tests.crash.cases import Case
 from tests.crash.judging import Judged, judge
 from tests.crash.scenario import SESSION, Agent
@@ -55,8 +55,8 @@ def _interrupted(case: Case) -> list[tuple[Boundary, Judged]]:
 def _stops(place, number: int, boundary: Boundary) -> tuple[tuple[Boundary, Judged], ...]:
     root = place / f"repair-{number}"
     restore(boundary.files, root)
-    recorder = Recorder(root, World())
-    store = JsonlStore(root, disk=SteppingDisk(recorder))
+    recorder = Copies(root, World())
+    store = JsonlStore(root, disk=SteppingDisk(recorder, torn=True))
     agent = Agent(store, recorder.world, life="repair", policy=Checkpoint())
 
     async def repair() -> None:
