@@ -88,16 +88,27 @@ def open_writer(place: Place, vfs: str | None, patience: float) -> apsw.Connecti
     return connection
 
 
-def open_reader(name: str, vfs: str | None, patience: float, place: Place) -> apsw.Connection:
+def open_reader(place: Place, vfs: str | None, patience: float, *, untouched: bool = False) -> apsw.Connection:
     """A connection that cannot write.
 
     Args:
-        name: of the file, plain or as a `file:` URI.
+        untouched: nobody writes to the file, and it has nothing beside it that belongs to it.
 
     Raises:
-        apsw.Error: it cannot be opened.
+        StoreError: it cannot be opened.
     """
-    return _connect(name, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI, vfs, patience, place.file)
+    name = f"{place.file.as_uri()}?immutable=1" if untouched else str(place.file)
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return _connect(name, flags, vfs, patience, place.file)
+
+
+def open_copy(copy: Path, place: Place) -> apsw.Connection:
+    """A connection to a private copy of the database, which SQLite may put in order.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+    return _connect(str(copy), apsw.SQLITE_OPEN_READWRITE, None, 0, place.file)
 
 
 def _connect(name: str, flags: int, vfs: str | None, patience: float, file: Path) -> apsw.Connection:

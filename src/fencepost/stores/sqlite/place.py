@@ -1,6 +1,7 @@
 """The files that belong to one database, all beside it.
 
-    FILE                the database; SQLite keeps FILE-wal and FILE-shm beside it while somebody has it open
+    FILE                the database; SQLite keeps FILE-wal and FILE-shm beside it while somebody has it open, and
+                        FILE-journal while it is being made
     FILE-locks/         one lock file for each session
     FILE-files/         one directory for each session that has large outputs
     FILE-watermark      the newest batch that was acknowledged
@@ -32,6 +33,7 @@ class Place:
     def __init__(self, file: Path) -> None:
         self.file = file.absolute()
         self.wal = self._beside("-wal")
+        self.journal = self._beside("-journal")
         self.locks = self._beside("-locks")
         self.watermark = self._beside("-watermark")
         self._files = self._beside("-files")

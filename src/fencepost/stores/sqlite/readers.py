@@ -1,9 +1,10 @@
 """Connections that only read: a few, lent to one thread at a time, and opened anew when another file is in the place.
 
 Reading changes no byte of the database or its write-ahead log. SQLite does need FILE-shm, an index of the log that all
-who use the database share, and makes it where it is missing. Where it cannot be made (a medium that takes no writes, or
-has no space), there are two other ways: a database without a log behind it is read as one that nobody writes to, and
-one with a log is copied to the directory for temporary files first.
+who use the database share, and makes it where it is missing. Where it cannot (a medium that takes no writes, or has no
+space), or where a killed process left FILE-journal, which has to be rolled back first, there are two other ways: a
+database with nothing beside it is read as one that nobody writes to; any other is copied to the directory for temporary
+files.
 """
 
 from __future__ import annotations
@@ -19,29 +20,28 @@ from typing import TypeAlias
 
 import apsw
 
-from fencepost.stores.sqlite.connecting import close, is_ours, open_reader, refuse_surroundings
+from fencepost.stores.sqlite.connecting import close, is_ours, open_copy, open_reader, refuse_surroundings
 from fencepost.stores.sqlite.place import Place
 
 _CHUNK = 1 << 20
 _READ_ONLY = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
-_NO_INDEX = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError)
-"""What SQLite says where it cannot make FILE-shm; whatever else it may mean, the other ways then fail as well."""
+_HAS_TO_WRITE = (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError)
+"""What SQLite says where it would have to write; whatever else it may mean, the other ways then fail as well."""
 
 _State: TypeAlias = tuple[int, ...]
+_Copy: TypeAlias = tempfile.TemporaryDirectory[str]
 
 
 class Reader:
-    """One connection, and what it was opened for."""
+    """One connection, what it was opened for, and the copy that it reads, if it does."""
 
-    def __init__(
-        self, connection: apsw.Connection, state: _State, copy: tempfile.TemporaryDirectory[str] | None = None
-    ) -> None:
+    def __init__(self, connection: apsw.Connection, state: _State, copy: _Copy | None) -> None:
         self.connection = connection
         self.state = state
         self._copy = copy
 
     def close(self) -> None:
-        """Let it go, and the copy that it reads."""
+        """Let it go."""
         close(self.connection)
         if self._copy is not None:
             self._copy.cleanup()
@@ -57,6 +57,7 @@ class Readers:
 
     def __init__(self, place: Place, vfs: str | None, patience: float) -> None:
         self._place = place
+        self._beside = (place.wal, place.journal)
         self._vfs = vfs
         self._patience = patience
         self._start_over()
@@ -81,11 +82,11 @@ class Readers:
             return
         try:
             yield reader.connection
+            if reader.connection.in_transaction:
+                reader.connection.execute("ROLLBACK")
         except BaseException:
             reader.close()
             raise
-        if reader.connection.in_transaction:
-            reader.connection.execute("ROLLBACK")
         with self._lock:
             self._idle.append(reader)
 
@@ -93,6 +94,9 @@ class Readers:
         """Close what is idle. Connections that are lent are closed by whoever has them."""
         with self._lock:
             idle, self._idle = self._idle, []
+        if self._pid != os.getpid():
+            _INHERITED.extend(idle)
+            return
         for reader in idle:
             reader.close()
 
@@ -105,50 +109,46 @@ class Readers:
                 if not self._idle:
                     return None
                 reader = self._idle.pop()
-            if reader.state in {self._state(shared=True), self._state(shared=False)}:
+            if reader.state in {self._state(), self._state(alone=True)}:
                 return reader
             reader.close()
 
-    def _state(self, *, shared: bool) -> _State:
-        """What has to be as it was for a connection to be used again."""
+    def _state(self, *, alone: bool = False) -> _State:
+        """What has to be as it was for a connection to be used again; more of it where that follows no changes."""
         try:
             stat = self._place.file.stat()
         except FileNotFoundError:
             return ()
-        if shared:
+        if not alone:
             return (stat.st_dev, stat.st_ino)
-        return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, self._log_size())
-
-    def _log_size(self) -> int:
-        try:
-            return self._place.wal.stat().st_size
-        except FileNotFoundError:
-            return 0
+        return (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, *map(_size, self._beside))
 
     # --- opening ------------------------------------------------------------------------------------------------
 
     def _opened(self) -> Reader | None:
         refuse_surroundings(self._place)
-        state = self._state(shared=True)
+        state = self._state()
         if not state:
             return None
         try:
-            return self._checked(str(self._place.file), state)
-        except _NO_INDEX as error:
+            return self._checked(open_reader(self._place, self._vfs, self._patience), state)
+        except _HAS_TO_WRITE as error:
             with contextlib.suppress(apsw.Error, OSError):
                 return self._opened_alone()
             raise error from None
 
     def _opened_alone(self) -> Reader | None:
-        state = self._state(shared=False)
-        if not self._log_size():
-            return self._checked(f"{self._place.file.as_uri()}?immutable=1", state)
+        state = self._state(alone=True)
+        beside = [path for path in self._beside if _size(path)]
+        if not beside:
+            return self._checked(open_reader(self._place, self._vfs, self._patience, untouched=True), state)
         copy = tempfile.TemporaryDirectory(prefix="fencepost-")
-        target = Path(copy.name) / "copy"
         try:
+            target = Path(copy.name) / self._place.file.name
             _copy_database(self._place.file, target, self._vfs or "")
-            shutil.copyfile(self._place.wal, target.with_name("copy-wal"))
-            reader = self._checked(str(target), state, copy)
+            for path in beside:
+                shutil.copyfile(path, target.with_name(path.name))
+            reader = self._checked(open_copy(target, self._place), state, copy)
         except BaseException:
             copy.cleanup()
             raise
@@ -156,8 +156,7 @@ class Readers:
             copy.cleanup()
         return reader
 
-    def _checked(self, name: str, state: _State, copy: tempfile.TemporaryDirectory[str] | None = None) -> Reader | None:
-        connection = open_reader(name, self._vfs, self._patience, self._place)
+    def _checked(self, connection: apsw.Connection, state: _State, copy: _Copy | None = None) -> Reader | None:
         try:
             ours = is_ours(connection, self._place)
             if ours:
@@ -173,6 +172,13 @@ class Readers:
 
 _INHERITED: list[Reader] = []
 """In a forked child, the connections of its parent: SQLite forbids both to use and to close them."""
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _copy_database(source: Path, target: Path, vfs: str) -> None:

@@ -180,7 +180,7 @@ class SqliteStore:
                 loaded = self._loaded(session)
                 owner = owner_of(path)
                 # Nobody holds it now, and its log ends where it ended: so nobody wrote meanwhile.
-                if owner is not None or loaded.head is None or self._head(session) == loaded.head:
+                if owner is not None or loaded.stored.damage or self._head(session) == loaded.head:
                     break
             return loaded.owned_by(owner)
 
