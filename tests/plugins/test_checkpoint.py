@@ -198,6 +198,26 @@ def test_cancel_while_the_request_gate_waits_sends_nothing():
     run(scenario)
 
 
+@pytest.mark.parametrize(("kind", "requests"), [(ev.StepStart, 0), (ev.ToolCall, 1)], ids=["request", "tool"])
+def test_cancel_in_the_very_tick_in_which_the_gate_opens(kind, requests):
+    """The write lands and the cancel comes at once: the gate looks at the signal after its flush."""
+
+    async def scenario():
+        store = TouchyStore()
+        async with agent([calls(call("act")), "never"], store) as one:
+            rule = store.hold(kind)
+
+            async def cancel_and_land():
+                one.session.cancel_soon()
+
+            rule.act = cancel_and_land
+            assert (await one.session.prompt("go")).reason == "aborted"
+            assert len(one.model.requests) == requests
+            assert ENTERED == []
+
+    run(scenario)
+
+
 # --- what is durable when ---------------------------------------------------------------------------------------
 
 

@@ -558,6 +558,21 @@ def test_a_model_that_does_not_end_when_told_to_is_left_behind():
     run(scenario)
 
 
+def test_the_cancel_wins_over_an_answer_that_just_came():
+    async def scenario():
+        async def late(attempt, go_on):
+            answer = await go_on(attempt)
+            agent.session.cancel_soon()
+            return answer
+
+        cut = {"content": "so far", "finish_reason": "length"}
+        async with Agent([cut, "done"], plugins=[At("model_request", late)]) as agent:
+            for _ in range(2):
+                assert (await agent.session.prompt("go")).reason == "aborted"
+
+    run(scenario)
+
+
 # --- what the model sees ----------------------------------------------------------------------------------------
 
 
