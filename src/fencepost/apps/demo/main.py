@@ -15,6 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -30,6 +32,9 @@ from fencepost.testing import ModelServer
 
 PATIENCE = 30.0
 """Seconds after which a child that has not reached its point is a failure of the demo."""
+
+AT_ONCE = 4
+"""Agents that run, and die, side by side: each has its own session, working directory and model server."""
 
 FINISHED = "effect-done"
 """The killed session that goes on at the end."""
@@ -66,10 +71,10 @@ def _run(root: Path, only: str | None) -> int:
     started = time.monotonic()
     rows = []
     print(f"{'killed at':<36}{'the world shows':<22}{'the log says':<20}")
-    for point in POINTS:
-        if only in {None, point.key}:
-            rows.append(_row(root, point))
-            print(_line(rows[-1]), flush=True)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for row in pool.map(partial(_row, root), [point for point in POINTS if only in {None, point.key}]):
+            rows.append(row)
+            print(_line(row), flush=True)
     wrong = sum(not row.right for row in rows)
     finished = True if only not in {None, FINISHED} else _finish(root)
     print(
