@@ -94,7 +94,7 @@ def load(connection: apsw.Connection, place: Place, session: str, vocabulary: co
     connection.execute("BEGIN")
     try:
         return _load(connection, place, session, vocabulary)
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
         return _load_around(connection, place, session, vocabulary, str(error))
     finally:
         if connection.in_transaction:

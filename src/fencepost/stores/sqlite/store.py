@@ -35,6 +35,9 @@ _READERS = 4
 _READ_AGAIN = 5
 """Times that a log is read anew because it grew while its owner came or went."""
 
+_UNREADABLE = (DamagedError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
+"""The database is malformed; the last of them where not even the list of its tables makes sense."""
+
 
 class SqliteStore:
     """Sessions in one database file. Nothing is made before the first `create`.
@@ -167,7 +170,7 @@ class SqliteStore:
             raise SessionExistsError(f"session {session} is there already, in {self._place.file}")
 
     def _require(self, session: str) -> None:
-        with contextlib.suppress(DamagedError, apsw.CorruptError, apsw.NotADBError):
+        with contextlib.suppress(*_UNREADABLE):
             if self._head(session) is None:
                 raise self._not_found(session)
 
@@ -190,7 +193,7 @@ class SqliteStore:
                 loaded = None
                 if connection is not None:
                     loaded = loading.load(connection, self._place, session, self._vocabulary)
-        except DamagedError as error:
+        except _UNREADABLE as error:
             loaded = loading.nothing_left(self._place, session, str(error))
         if loaded is None:
             raise self._not_found(session)
@@ -215,7 +218,7 @@ class SqliteStore:
             try:
                 with self._readers.lent() as connection:
                     return loading.names(connection) if connection is not None else []
-            except (DamagedError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError):
+            except _UNREADABLE:
                 return self._names_around()
 
     def _names_around(self) -> list[str]:
