@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
+from fencepost.apps.cli.finding import match
 from fencepost.core import events as ev
 from fencepost.core.codec import CORE
+from fencepost.errors import SessionNotFoundError
 from fencepost.journal.session import Journal
 from fencepost.runtime.runtime import system_identity
 from fencepost.stores.urls import open_store
 from tests.apps.command import SECONDS, Command, call, finish, read_until, tree
 
 
-def queue(cli: Command, session: str, *prompts: str) -> None:
+def queue(cli: Command, session: str, *prompts: str, cwd: Path | None = None) -> None:
     """A session whose prompts were acknowledged, and whose process died before their turn; without any, one event."""
 
     async def accept() -> None:
         store = open_store(f"jsonl:{cli.store}")
-        journal = await Journal.create(store, session, str(cli.work), system_identity(), CORE)
+        journal = await Journal.create(store, session, str(cwd or cli.work), system_identity(), CORE)
         for number, text in enumerate(prompts):
             journal.append(ev.InputQueued, input_id=f"i_{number}", target="turn", content=(ev.Text(text),))
         if not prompts:
@@ -159,26 +161,32 @@ def test_a_task_does_not_step_over_work_that_failed(cli: Command) -> None:
 
 
 def test_without_an_id_it_is_the_last_session_of_this_directory(cli: Command) -> None:
-    cli.script({"content": "one"}, {"content": "two"})
     elsewhere = cli.root / "elsewhere"
     elsewhere.mkdir()
     for session, cwd in (("old", cli.work), ("new", cli.work), ("other", elsewhere)):
-        assert cli.run("run", "--session", session, "--cwd", str(cwd), "x").status == 0
+        queue(cli, session, cwd=cwd)
     assert "session new is clean" in cli.run("resume").out
-    assert "session other is clean" in cli.run("resume", cwd=elsewhere).out
-    assert cli.run("inspect", "--json").record()["session"] == "new"
+    assert cli.run("inspect", "--json", cwd=elsewhere).record()["session"] == "other"
 
 
-def test_a_beginning_is_enough_and_an_ambiguous_one_names_candidates(cli: Command) -> None:
-    for session in ("alpha-1", "alpha-2", "beta", "be"):
+def test_an_ambiguous_beginning_names_candidates(cli: Command) -> None:
+    for session in ("alpha-1", "alpha-2"):
         queue(cli, session)
     assert "session alpha-2 is clean" in cli.run("resume", "alpha-2").out
-    assert "session be is clean" in cli.run("resume", "be").out
-    assert "session beta is clean" in cli.run("resume", "bet").out
-    for command in ("resume", "show", "inspect", "export", "doctor"):
-        done = cli.run(command, "alp")
-        assert (done.status, done.out) == (2, "")
-        assert "alpha-1, alpha-2" in done.err
+    done = cli.run("resume", "alp")
+    assert (done.status, done.out) == (2, "")
+    assert "alpha-1, alpha-2" in done.err
+
+
+@pytest.mark.parametrize(("text", "meant"), [("be", "be"), ("bet", "beta"), ("g", "gamma"), ("beta", "beta")])
+def test_an_id_or_a_unique_beginning_is_enough(text: str, meant: str) -> None:
+    assert match(text, ["beta", "be", "gamma"], "memory:") == meant
+
+
+@pytest.mark.parametrize("text", ["", "x", "betamax"])
+def test_what_begins_nothing_is_not_found(text: str) -> None:
+    with pytest.raises(SessionNotFoundError):
+        match(text, ["beta", "be"], "memory:")
 
 
 def test_a_session_that_is_held_is_four_and_not_touched(cli: Command) -> None:

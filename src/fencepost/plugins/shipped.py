@@ -7,7 +7,6 @@ Each module is imported only when its plugin is composed. Third parties add thei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 
 import msgspec
 
@@ -124,6 +123,8 @@ def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Pl
 
 
 def _third_party(name: str, shipped: tuple[str, ...]) -> Plugin:
+    from importlib.metadata import entry_points  # slow to import, and for third parties only
+
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         known = ", ".join((*shipped, *sorted(found)))

@@ -7,7 +7,6 @@ only when its scheme is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from pathlib import Path
 
 from fencepost.errors import UsageError
@@ -79,6 +78,8 @@ def open_store(url: str) -> Store:
     scheme, colon, rest = url.partition(":")
     if colon and scheme in _SHIPPED:
         return _SHIPPED[scheme](rest)
+    from importlib.metadata import entry_points  # slow to import, and for third parties only
+
     found = {point.name: point for point in entry_points(group=GROUP)}
     if colon and scheme in found:
         store = found[scheme].load()(rest)
