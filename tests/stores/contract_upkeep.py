@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.errors import HeldError, SessionExistsError, SessionNotFoundError
+from fencepost.errors import HeldError, SessionExistsError, SessionNotFoundError, UsageError
 from fencepost.stores.base import Store, Upkeep
 from tests.stores.contract_owning import OwningContract
 from tests.stores.sample import header, lines_of, note, notes
@@ -190,6 +190,31 @@ class UpkeepContract(OwningContract):
             assert await kept.purge(FOREVER) == 0
             assert await store.sessions() == ["s2"]
             assert len((await store.read("s2")).entries) == 3
+
+        self.run(place, scenario)
+
+    # --- compressing --------------------------------------------------------------------------------------------
+
+    def test_a_compressed_log_reads_as_it_did_and_goes_on(self, place: Path) -> None:
+        async def scenario(store: Store) -> None:
+            kept = keeping(store)
+            await write(store, count=50)
+            before = await store.read("s1")
+            try:
+                saved = await kept.compress("s1")
+            except UsageError:  # it has no such form
+                assert await store.read("s1") == before
+                return
+            assert saved.after < saved.before
+            after = await store.read("s1")
+            assert lines_of(after.entries) == lines_of(before.entries)
+            assert (after.header, after.watermark, after.updated) == (before.header, before.watermark, before.updated)
+            assert await kept.compress("s1") == saved
+            handle = await store.own("s1")
+            with pytest.raises(HeldError):
+                await kept.compress("s1")
+            await handle.append([note(50)], 50)
+            assert lines_of((await store.read("s1")).entries) == lines_of([*notes(0, 50), note(50)])
 
         self.run(place, scenario)
 

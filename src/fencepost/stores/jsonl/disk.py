@@ -72,6 +72,10 @@ class Disk:
         """Cut a file to `length` bytes."""
         os.ftruncate(fd, length)
 
+    def date(self, fd: int, modified: int) -> None:
+        """Set when a file was changed last, in epoch nanoseconds."""
+        os.utime(fd, ns=(modified, modified))
+
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name; raises FileExistsError rather than overwrite one."""
         os.link(source, target)

@@ -23,6 +23,7 @@ class SessionPaths:
         self.log, self.packed = (self.dir / name for name in LOGS)
         self.draft = self.dir / "log.draft"
         """A new log before it is linked into place."""
+        self.packed_draft = self.dir / "log.zst.draft"
         self.lock = self.dir / "lock"
         self.watermark = self.dir / "watermark"
 

@@ -6,6 +6,7 @@ earlier, and the watermark file, which is never ahead of what was durable: a log
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 
@@ -14,7 +15,7 @@ import msgspec
 from fencepost.core import codec
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.errors import DamagedError, StoreError, UnsupportedError
-from fencepost.stores.base import Owner, StoredLog
+from fencepost.stores.base import Damage, Owner, StoredLog
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import Framed, read_log
 from fencepost.stores.jsonl.layout import SessionPaths, side_file_seq
@@ -30,12 +31,16 @@ class Loaded(msgspec.Struct, frozen=True):
 
     Attributes:
         missing: bytes of unknown content are gone at the end.
+        length: bytes of the log in its plain form.
+        packed: those bytes, where the log is compressed.
     """
 
     stored: StoredLog
     framed: Framed
     stat: os.stat_result
     missing: bool
+    length: int
+    packed: bytes | None = None
 
     def refusal(self) -> tuple[type[StoreError], str] | None:
         """The error that every append to this log raises, or None."""
@@ -62,13 +67,12 @@ def load(disk: Disk, paths: SessionPaths, session: str, vocabulary: codec.Vocabu
         OSError: the log, or its directory, cannot be read.
     """
     hint = _hint(disk, paths)  # before the log: a living owner moves both forward
-    stat = disk.stat(paths.log)
-    data = disk.read(paths.log)
+    stat, data, packed, flaw = _bytes(disk, paths)
     framed = read_log(data, vocabulary or codec.CORE)
     last = framed.next_seq - 1
     evidence = framed.evidence.joined(_set_aside(disk, paths))
     cut = hint > last
-    if cut and not framed.missing:
+    if (cut and not framed.missing) or flaw:
         evidence = evidence.joined(Evidence(blind_at=(framed.next_seq,)))
     refusal = f"{paths.log}: {framed.refusal}" if framed.refusal else None
     if refusal is None and vocabulary is not None:
@@ -79,14 +83,31 @@ def load(disk: Disk, paths: SessionPaths, session: str, vocabulary: codec.Vocabu
         entries=framed.entries,
         beyond=framed.beyond,
         watermark=last,
-        size=len(data),
-        tail_bytes=len(framed.torn),
+        size=stat.st_size if packed else len(data),
+        tail_bytes=0 if flaw else len(framed.torn),
         evidence=evidence,
-        damage=framed.damage,
+        damage=(*framed.damage, *((Damage(len(data), flaw),) if flaw else ())),
         refusal=refusal,
         updated=stat.st_mtime_ns // 1_000_000,
     )
-    return Loaded(stored, framed, stat, framed.missing or cut)
+    return Loaded(stored, framed, stat, framed.missing or cut, len(data), data if packed else None)
+
+
+def _bytes(disk: Disk, paths: SessionPaths) -> tuple[os.stat_result, bytes, bool, str | None]:
+    """The log's file and its bytes in plain form; whether they were compressed, and what is wrong with that form."""
+    with contextlib.suppress(FileNotFoundError):
+        return disk.stat(paths.log), disk.read(paths.log), False, None
+    with contextlib.suppress(FileNotFoundError):
+        stat = disk.stat(paths.packed)
+        return stat, *_unpacked(disk.read(paths.packed))
+    return disk.stat(paths.log), disk.read(paths.log), False, None  # an owner unpacked it in between
+
+
+def _unpacked(data: bytes) -> tuple[bytes, bool, str | None]:
+    from fencepost.stores.jsonl.packing import unpack  # most stores have no such log
+
+    plain, flaw = unpack(data)
+    return plain, True, flaw
 
 
 def _hint(disk: Disk, paths: SessionPaths) -> int:

@@ -17,14 +17,12 @@ It is synchronous, and but for `hint` one thread at a time uses it; threads and 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 from fencepost.core import codec
 from fencepost.core import events as ev
@@ -40,9 +38,7 @@ from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import commit_line
 from fencepost.stores.jsonl.layout import SessionPaths
 from fencepost.stores.jsonl.loading import HINT, Loaded
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from fencepost.stores.jsonl.wholefile import again, write_all, write_file
 
 
 class LogFile:
@@ -70,6 +66,8 @@ class LogFile:
         """Bytes that have to stand before the next batch: the header, or a missing newline."""
         self._torn: bytes | None = None
         """The torn tail that is still to be set aside. Empty: no bytes, but some are known to be missing."""
+        self._packed: bytes | None = None
+        """The log's bytes, where its file is the compressed one."""
         self._unsynced = b""
         """What a failed sync may have left behind `_length`, whole, in part or as NULs."""
         self._refusal: tuple[type[StoreError], str] | None = None
@@ -90,7 +88,8 @@ class LogFile:
         log.next_seq = framed.next_seq
         log._hinted = framed.next_seq - 1  # owning is no append: the file stays as it is
         log._inode = loaded.stat.st_ino
-        log._length = loaded.stored.size
+        log._length = loaded.length
+        log._packed = loaded.packed
         log._crc = framed.crc
         log._owed = b"\n" if framed.owes_newline else b""
         log._torn = framed.torn if loaded.missing else None
@@ -110,6 +109,7 @@ class LogFile:
         if self._inode is None:
             self._create(batch)
         else:
+            self._unpack()
             if self._torn is not None:
                 self.set_aside()
             self._extend(batch)
@@ -124,6 +124,7 @@ class LogFile:
         torn = self._torn
         if torn is None:
             return 0
+        self._unpack()
         fd = self._opened()
         self._compare(fd)
         self._keep_aside(torn)
@@ -134,11 +135,11 @@ class LogFile:
 
     def _cut_torn(self, fd: int, count: int) -> None:
         with self._typed("cutting the torn tail off"):
-            _again(self._disk.truncate, fd, self._length - count)
+            again(self._disk.truncate, fd, self._length - count)
         self._length -= count
         self._torn = b""
         try:
-            _again(self._disk.sync_data, fd)
+            again(self._disk.sync_data, fd)
         except OSError as error:
             self._close(fd)
             self._fd = -1
@@ -187,26 +188,15 @@ class LogFile:
         fd = self._fd if self._fd >= 0 else self._opened()
         self._compare(fd)
         try:
-            self._write(fd, batch)
+            write_all(self._disk, fd, batch)
         except OSError as error:
             self._roll_back(fd, error)
             raise self._cause(error, "writing to") from error
         try:
-            _again(self._disk.sync_data, fd)
+            again(self._disk.sync_data, fd)
         except OSError as error:
             self._abandon(batch)
             raise self._cause(error, "syncing") from error
-
-    def _write(self, fd: int, batch: bytes) -> None:
-        taken = _again(self._disk.write, fd, batch)
-        if taken == len(batch):
-            return
-        rest = memoryview(batch)[taken:]
-        while rest:
-            taken = _again(self._disk.write, fd, rest)
-            if not taken:
-                raise OSError(errno.EIO, "the medium takes no bytes")
-            rest = rest[taken:]
 
     def _compare(self, fd: int) -> None:
         """Look at the file before writing to it (rule 2)."""
@@ -222,8 +212,8 @@ class LogFile:
 
     def _roll_back(self, fd: int, cause: OSError) -> None:
         try:
-            _again(self._disk.truncate, fd, self._length)
-            _again(self._disk.sync_data, fd)
+            again(self._disk.truncate, fd, self._length)
+            again(self._disk.sync_data, fd)
         except OSError as error:
             why = f"a failed write ({os.strerror(cause.errno or 0)}) could not be rolled back: {error}"
             raise self._finish(PoisonedError, why) from error
@@ -266,8 +256,18 @@ class LogFile:
         left = self._disk.read(self._paths.log, self._length)
         if not _is_left_of(left, self._unsynced):
             raise self._finish(LostOwnershipError, "its log ends in bytes that this writer never wrote")
-        _again(self._disk.truncate, fd, self._length)
+        again(self._disk.truncate, fd, self._length)
         self._unsynced = b""
+
+    def _unpack(self) -> None:
+        """Put a compressed log back into its plain form, before anything of it changes."""
+        if self._packed is None:
+            return
+        from fencepost.stores.jsonl.packing import restore_log  # most stores have no such log
+
+        with self._typed("unpacking", self._paths.packed):
+            self._inode = restore_log(self._disk, self._paths, self._packed)
+        self._packed = None
 
     # --- a new file ---------------------------------------------------------------------------------------------
 
@@ -279,8 +279,8 @@ class LogFile:
             fd = disk.create(paths.draft)
         linked = False
         try:
-            self._write(fd, batch)
-            _again(disk.sync_data, fd)
+            write_all(self._disk, fd, batch)
+            again(disk.sync_data, fd)
             disk.link(paths.draft, paths.log)
             linked = True
             disk.unlink(paths.draft)
@@ -320,14 +320,7 @@ class LogFile:
             with contextlib.suppress(FileNotFoundError):
                 earlier = disk.read(target)
                 content = earlier if earlier.endswith(torn) else earlier + torn
-            with contextlib.suppress(FileNotFoundError):
-                disk.unlink(draft)
-            fd = disk.create(draft)
-            try:
-                self._write(fd, content)
-                _again(disk.sync_data, fd)
-            finally:
-                self._close(fd)
+            write_file(disk, draft, content)
             disk.rename(draft, target)
             disk.sync_dir(self._paths.dir)
 
@@ -356,15 +349,6 @@ class LogFile:
     def _close(self, fd: int) -> None:
         with contextlib.suppress(OSError):  # what mattered was synced, or is reported already
             self._disk.close(fd)
-
-
-def _again(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call until no signal gets in between."""
-    while True:
-        try:
-            return call(*args, **kwargs)
-        except InterruptedError:
-            continue
 
 
 def _is_left_of(left: bytes, sent: bytes) -> bool:

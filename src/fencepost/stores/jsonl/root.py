@@ -70,11 +70,19 @@ class Root:
     def id_in(self, place: Path, name: str) -> str:
         """The id of a session with a shortened name, from its header; the name itself where that cannot be read."""
         try:
-            start = self._disk.read(place / LOGS[0], limit=_LONGEST_HEADER)
+            start = self._start(place)
         except OSError:
             return name
         header = read_header(start.partition(b"\n")[0])
         return header.session if header is not None and segment(header.session) == name else name
+
+    def _start(self, place: Path) -> bytes:
+        plain, packed = (place / log for log in LOGS)
+        with contextlib.suppress(FileNotFoundError):
+            return self._disk.read(plain, limit=_LONGEST_HEADER)
+        from fencepost.stores.jsonl.packing import unpack  # most stores have no such log
+
+        return unpack(self._disk.read(packed, limit=_LONGEST_HEADER), _LONGEST_HEADER)[0]
 
     # --- one session --------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Header
-from fencepost.stores.base import Owner, StoredLog, Trashed
+from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.handle import FileHandle
 from fencepost.stores.jsonl.layout import SessionPaths
@@ -136,6 +136,10 @@ class JsonlStore:
         """Destroy what was deleted before a time; see `Upkeep.purge`."""
         return await self._readers.submit(partial(self._upkeep.purge, before)).outcome()
 
+    async def compress(self, session: str) -> Compressed:
+        """Store a log in fewer bytes; see `Upkeep.compress`."""
+        return await self._readers.submit(partial(self._upkeep.compress, session)).outcome()
+
     async def _taken(self, take: Callable[[], FileHandle]) -> FileHandle:
         return await self._readers.submit(take).outcome(undo=FileHandle.let_go)
 
@@ -177,7 +181,7 @@ class JsonlStore:
                 loaded = load(self._disk, paths, session, self._vocabulary)
                 owner = owner_of(paths.lock)
                 # Nobody holds it now, and it is as it was read: so nobody wrote meanwhile.
-                if owner is not None or _same(self._disk.stat(paths.log), loaded.stat):
+                if owner is not None or _same(self._root.stat(paths), loaded.stat):
                     break
             return loaded.owned_by(owner)
 

@@ -1,4 +1,4 @@
-"""What happens to sessions that nobody works on: into the trash and out of it.
+"""What happens to sessions that nobody works on: into the trash and out of it, and into fewer bytes.
 
 Rule: each of these holds the session's lock while it moves anything, so no owner ever sees its files go.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import time
 
-from fencepost.errors import HeldError, SessionExistsError, SessionNotFoundError
-from fencepost.stores.base import Trashed
+from fencepost.errors import HeldError, MediumError, SessionExistsError, SessionNotFoundError
+from fencepost.stores.base import Compressed, Trashed
 from fencepost.stores.causes import typed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.layout import SessionPaths
+from fencepost.stores.jsonl.loading import load
 from fencepost.stores.jsonl.root import Root
 from fencepost.stores.jsonl.trash import Entry, Trash
 from fencepost.stores.names import is_shortened, segment, session_of
@@ -95,6 +96,35 @@ class FileUpkeep:
             self._disk.unlink(paths.draft)
         self._disk.unlink(paths.lock)
         self._disk.rmdir(paths.dir)
+
+    def compress(self, session: str) -> Compressed:
+        """Store a log in fewer bytes; see `Upkeep.compress`."""
+        paths = self._root.paths(session)
+        self._root.require(session, paths)
+        with self._root.locked(session, paths) as lock:
+            try:
+                self._root.require(session, paths)
+                return self._compressed(session, paths)
+            finally:
+                lock.release()
+
+    def _compressed(self, session: str, paths: SessionPaths) -> Compressed:
+        from fencepost.stores.jsonl.packing import PackingError, compress_log  # needs a library that most never load
+
+        loaded = load(self._disk, paths, session, None)
+        refusal = loaded.refusal()
+        if refusal is not None:
+            kind, why = refusal
+            raise kind(why)
+        if loaded.packed is not None:
+            return Compressed(loaded.length, loaded.stored.size)
+        try:
+            size = compress_log(self._disk, paths, self._disk.read(paths.log), loaded.stat.st_mtime_ns)
+        except PackingError as error:
+            raise MediumError(f"session {session}: {error}; its log is as it was") from None
+        except OSError as error:
+            raise typed(error, session, "compressing", paths.log) from error
+        return Compressed(loaded.length, size)
 
     def purge(self, before: int) -> int:
         """Destroy what was deleted before a time; see `Upkeep.purge`."""
