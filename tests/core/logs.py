@@ -27,7 +27,7 @@ class Weather(ev.Event, frozen=True, tag="test/weather"):
 VOCABULARY = Vocabulary([Weather])
 HEADER = ev.Header("s1", 0, "/", 1)
 
-moderate = settings(max_examples=60, deadline=None)
+moderate = settings(max_examples=40, deadline=None)
 """For properties over whole logs; growing one takes some milliseconds."""
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -200,7 +200,7 @@ def empty() -> Log:
 
 
 @st.composite
-def logs(draw: Draw, max_moves: int = 30) -> Log:
+def logs(draw: Draw, max_moves: int = 25) -> Log:
     """A log after any legal sequence of events, open or closed."""
     log = empty()
     for _ in range(draw(st.integers(0, max_moves))):

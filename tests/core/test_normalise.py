@@ -14,12 +14,16 @@ from fencepost.core.normalise import clean_json, clean_text, make
 from fencepost.errors import IllegalEventError
 
 
+def made(cls, **fields):
+    return make(cls, 0, 0, fields)
+
+
 def note(text):
-    return make(ev.ToolNote, 0, 0, call_id="c", text=text)
+    return made(ev.ToolNote, call_id="c", text=text)
 
 
 def call(arguments):
-    return make(ev.ToolCall, 0, 0, turn=1, step=1, call_id="c", name="f", arguments=arguments, effect="read")
+    return made(ev.ToolCall, turn=1, step=1, call_id="c", name="f", arguments=arguments, effect="read")
 
 
 # --- text -------------------------------------------------------------------------------------------------------
@@ -81,7 +85,7 @@ def test_text_inside_blocks_is_found_and_named_by_where_it_stands():
         ev.Reasoning("\ud800", opaque={"k": ["\udfff"]}),
         ev.CallRequest("c", "f", '{"a":"\ud800"}'),
     )
-    event, encoded = make(ev.AssistantMessage, 0, 0, turn=1, step=1, message_id="m", content=content, finish="stop")
+    event, encoded = made(ev.AssistantMessage, turn=1, step=1, message_id="m", content=content, finish="stop")
     assert event.normalised == ("/content/1/opaque/k/0", "/content/1/text", "/content/2/arguments")
     assert event.content[0] == ev.Text("fine")
     assert event.content[2].arguments == '{"a":"\ufffd"}'
@@ -102,10 +106,8 @@ def test_numbers_that_json_has_no_word_for_become_text_and_are_named(number, bec
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_the_same_holds_for_what_belongs_to_the_provider(number):
     """The encoder writes NaN as null without a word, so the bytes alone would not show it."""
-    event, encoded = make(
+    event, encoded = made(
         ev.AssistantMessage,
-        0,
-        0,
         turn=1,
         step=1,
         message_id="m",
@@ -172,7 +174,7 @@ def test_tuples_are_lists():
 
 
 def test_a_list_of_blocks_becomes_the_tuple_that_a_reader_gets():
-    event, encoded = make(ev.InputQueued, 0, 0, input_id="i", target="turn", content=[ev.Text("a")])
+    event, encoded = made(ev.InputQueued, input_id="i", target="turn", content=[ev.Text("a")])
     assert event.content == (ev.Text("a"),)
     assert CORE.decode(encoded) == event
 
@@ -209,7 +211,7 @@ def test_what_is_clean_is_not_touched(value):
 @moderate
 @given(texts, objects)
 def test_events_of_plugins_are_normalised_like_ours(text, station):
-    event, encoded = make(Weather, 0, 0, degrees=1, station={text: station})
+    event, encoded = made(Weather, degrees=1, station={text: station})
     assert VOCABULARY.decode(encoded) == event
 
 

@@ -581,6 +581,7 @@ def test_a_write_that_was_torn_down_before_it_began_is_made_by_the_next_flush():
         rig = Rig()
         answered_step(rig.log)
         result(rig.log)
+        await asyncio.sleep(0)
         (drive,) = asyncio.all_tasks() - {asyncio.current_task()}
         drive.cancel()
         await asyncio.wait({drive})

@@ -321,7 +321,7 @@ class Log:
             raise UndeclaredEventError(f"{cls.type_name()}: no composed plugin declares this event type")
         if self._telling:
             raise IllegalEventError(f"{cls.type_name()}: a subscriber may not append, or others would hear it early")
-        event, encoded = make(cls, self.fold.next_seq, self._clock() if at is None else at, **fields)
+        event, encoded = make(cls, self.fold.next_seq, self._clock() if at is None else at, fields)
         self.fold.apply(event)
         self.entries.append(event)
         self._telling = True

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -87,7 +87,7 @@ def _clean_object(value: dict[Any, Any], path: str, found: list[str]) -> dict[st
     return out
 
 
-def make(cls: type[E], seq: int, time: int, **fields: Any) -> tuple[E, bytes]:
+def make(cls: type[E], seq: int, time: int, fields: Mapping[str, Any]) -> tuple[E, bytes]:
     """Make one event and its canonical bytes; normalise it where it needs that.
 
     What comes back is what a reader of those bytes gets: so an event that a reader would refuse is never made, and it

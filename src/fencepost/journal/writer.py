@@ -173,7 +173,10 @@ class Writer:
         if action is None:
             return
         if action.at <= self._loop.time():
-            self._wake()
+            if self._waiting:
+                self._wake()
+            else:
+                self._loop.call_soon(self._wake)  # cheaper here, and here is in the way of an append
         elif self._timer is None:
             # A timer that is armed already rings earlier, finds nothing due, and is armed again then. So a session
             # full of gates arms one timer per window, not one per gate.
