@@ -67,6 +67,15 @@ def names(connection: apsw.Connection) -> list[str]:
     return [str(name) for (name,) in connection.execute("SELECT name FROM session")]
 
 
+def exists(connection: apsw.Connection, session: str) -> bool:
+    """Whether there is a session of that id.
+
+    Raises:
+        apsw.Error: that cannot be said.
+    """
+    return connection.execute(_NAMED, (session,)).fetchone() is not None
+
+
 def head_of(connection: apsw.Connection, session: str) -> Head | None:
     """Where a session's log ends now; None without such a session.
 
@@ -200,6 +209,10 @@ def walk(connection: apsw.Connection, head: Head, start: int = 0) -> list[Row]:
                 break
         dense = len(found) * 2 >= length
         length = min(length * 8, _LONGEST) if dense else max(length // 8, _SHORTEST) if len(found) == 1 else length
+    if rows and rows[0].next != head.next:
+        raise ChainError(f"the head says that seq {head.next} is next, its batch that {rows[0].next} is")
+    if rows and rows[-1].seq > start:
+        raise ChainError(f"the batch {rows[-1].id} has none before it")
     rows.reverse()
     return rows
 
@@ -226,9 +239,11 @@ def judged(
     """
     line, intact = header
     known = read_header(line) if intact else None
+    if known is not None and known.session != session:
+        known = None
     refusal = newer(format_of(line)) if intact else None
     damage = read.damage
-    if refusal is None and (known is None or known.session != session):
+    if refusal is None and known is None:
         damage = (Damage(0, "the header is not what was written", len(line)), *damage)
     if refusal is None and vocabulary is not None:
         refusal = codec.refusal(read.entries)

@@ -138,6 +138,6 @@ class _Reading:
         if self.expected is not None and end > self.expected:
             self._bad(self.expected, f"events {self.expected} to {end - 1} are missing at the end")
         elif self.expected is not None and 0 <= end < self.expected:
-            self._bad(end, f"the head of the log says that seq {end} is next, and there is more")
+            self._bad(self.expected, f"the head says that seq {end} is next, and there is more")
         evidence = lost_bytes(b"".join(self.lost), self.intact) if self.damage else NO_EVIDENCE
         return Read(self.entries, self.intact, self.beyond, tuple(self.damage), evidence)

@@ -166,12 +166,12 @@ class SqliteStore:
         return handle
 
     def _refuse_taken(self, session: str) -> None:
-        if self._head(session) is not None:
+        if self._exists(session):
             raise SessionExistsError(f"session {session} is there already, in {self._place.file}")
 
     def _require(self, session: str) -> None:
         with contextlib.suppress(*_UNREADABLE):
-            if self._head(session) is None:
+            if not self._exists(session):
                 raise self._not_found(session)
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -198,6 +198,10 @@ class SqliteStore:
         if loaded is None:
             raise self._not_found(session)
         return loaded
+
+    def _exists(self, session: str) -> bool:
+        with self._readers.lent() as connection:
+            return connection is not None and loading.exists(connection, session)
 
     def _head(self, session: str) -> Head | None:
         with self._readers.lent() as connection:
