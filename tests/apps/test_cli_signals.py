@@ -183,6 +183,19 @@ def test_a_reader_that_stands_still_does_not_keep_a_signal_from_closing(cli: Com
     assert cli.run("inspect", "s1", "--json").record()["state"] == "clean"
 
 
+def test_what_fails_at_the_close_is_said_and_costs_the_exit_status(cli: Command) -> None:
+    broken = STUCK.replace("asyncio.Event().wait", "self.fail").replace(
+        "plugin = Plugin()", "    async def fail(self):\n        raise OSError('no more ink')\n\nplugin = Plugin()"
+    )
+    cli.plugin("stuck", broken)
+    cli.script({"content": "Done."})
+    done = cli.run("run", "--json", "x")
+    assert done.status == exits.INTERNAL
+    assert "OSError: no more ink" in done.err
+    last = done.records()[-1]
+    assert (last["reason"], last["saved"]) == ("completed", True)
+
+
 def test_what_was_ignored_at_the_start_stays_ignored(cli: Command) -> None:
     def like_nohup() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -43,12 +43,13 @@ class Lines:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self.terminal = os.isatty(fd)
         self._buffer = b""
         self._ended = False
 
     def forget(self) -> None:
         """Drop what was typed on a terminal so far."""
-        if os.isatty(self._fd):
+        if self.terminal:
             self._buffer = b""
             termios.tcflush(self._fd, termios.TCIFLUSH)
 
@@ -124,6 +125,8 @@ class Asker:
             if line is None:
                 self._stop.request(END_OF_INPUT)
                 return Verdict(allowed=False, reason="standard input ended")
+            if not self._lines.terminal:
+                self._out.put(f"{plain(line)}\n".encode(errors="replace"))  # what a terminal would have shown
             verdict = ANSWERS.get(line.strip().lower())
             if verdict is not None:
                 return verdict

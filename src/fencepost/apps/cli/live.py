@@ -7,7 +7,8 @@ signals and outlets -> the work opens a session -> opening line -> turns, and ev
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 import msgspec
 
@@ -75,8 +76,23 @@ async def _live(work: Callable[[Stage], Awaitable[int]], *, json: bool) -> int:
 def failed(session: str | None, error: Exception) -> Outcome:
     """The outcome of a command that an error ended."""
     if isinstance(error, FencepostError):
-        return Outcome(session, "error", code=error.code, message=error.explain())
-    return Outcome(session, "error", code="INTERNAL", message=f"{type(error).__name__}: {error}")
+        return Outcome(session, "error", code=error.code, message=sentence(error))
+    return Outcome(session, "error", code="INTERNAL", message=sentence(error))
+
+
+def sentence(error: Exception) -> str:
+    """What an error says to people."""
+    return error.explain() if isinstance(error, FencepostError) else f"{type(error).__name__}: {error}"
+
+
+@contextlib.asynccontextmanager
+async def on_call(runtime: Runtime) -> AsyncIterator[Runtime]:
+    """A runtime that `attend` closes, or that is closed because it never came that far; then the first error counts."""
+    try:
+        yield runtime
+    except BaseException:
+        await _close(runtime)
+        raise
 
 
 async def attend(stage: Stage, runtime: Runtime, session: Session, turns: Turns) -> int:
@@ -95,6 +111,9 @@ async def attend(stage: Stage, runtime: Runtime, session: Session, turns: Turns)
         failures.insert(0, failure)
     outcome = _outcome(stage.stop, session, result, failures)
     stage.view.ended(outcome)
+    for error in failures:
+        if error is not failure:
+            stage.view.say(f"closing session {session.id}: {sentence(error)}")
     return _status(stage.stop, session, outcome, failures)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fencepost.apps.cli import chosen
 from fencepost.apps.cli.finding import find
-from fencepost.apps.cli.live import Stage, attend, live, waiting
+from fencepost.apps.cli.live import Stage, attend, live, on_call, waiting
 from fencepost.apps.cli.plain import one_line
 from fencepost.apps.cli.ready import ready_agent
 from fencepost.apps.cli.recovered import next_page, recovery_page
@@ -46,7 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 async def _repair(stage: Stage, store: Store, name: str, arguments: argparse.Namespace) -> int:
     """Close what was interrupted. Nothing runs, so neither a model nor the session's directory is needed."""
-    async with ready_agent(store, None, load(chosen.directory(None)).config) as agent:
+    async with on_call(ready_agent(store, None, load(chosen.directory(None)).config)) as agent:
         session = await agent.resume(name)
         if not arguments.json:
             pending = waiting(session.journal.log.fold.pending.values())
@@ -66,8 +66,7 @@ async def _go_on(stage: Stage, store: Store, name: str, arguments: argparse.Name
     model = chosen.required_model(arguments.model, loaded)
     task = None if arguments.task is None else given_task(arguments.task, approve)
     writes = approve.explicit and approve.mode == "all"
-    agent = ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)
-    async with agent:
+    async with on_call(ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)) as agent:
         session = await agent.resume(name)
         found = session.recovery
         if not arguments.json and (found.interrupted is not None or found.set_aside):

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from fencepost.apps.cli import chosen
-from fencepost.apps.cli.live import Stage, attend, live
+from fencepost.apps.cli.live import Stage, attend, live, on_call
 from fencepost.apps.cli.ready import ready_agent
 from fencepost.errors import SessionExistsError, UsageError
 from fencepost.runtime.config import load
@@ -25,8 +25,7 @@ def main(arguments: argparse.Namespace) -> int:
     async def work(stage: Stage) -> int:
         writes = approve.explicit and approve.mode == "all"
         store = open_store(url)
-        agent = ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)
-        async with agent:
+        async with on_call(ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)) as agent:
             try:
                 session = await agent.create(arguments.session, cwd)
             except SessionExistsError as error:

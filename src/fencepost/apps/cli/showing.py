@@ -49,6 +49,8 @@ def _print(reading: Reading) -> None:
 
 def _print_row(out: Console, row: Row) -> None:
     """One row; what does not fit goes on below, behind the same margin."""
+    from rich.text import Text
+
     from fencepost.apps.cli import paper
 
     text = paper.styled(row.text, "yellow" if row.marked else "bold" if row.depth == 1 else "")
@@ -62,4 +64,4 @@ def _print_row(out: Console, row: Row) -> None:
     seq = "" if row.seq is None else str(row.seq)
     for index, line in enumerate(text.wrap(out, max(out.width - MARGIN - len(indent), 20))):
         margin = f"{seq if index == 0 else '':>{MARGIN - 2}}  {indent}"
-        out.print(paper.styled(margin, "dim").append_text(line), soft_wrap=True)
+        out.print(Text().append(margin, "dim").append_text(line), soft_wrap=True)

@@ -78,6 +78,7 @@ class TextView:
         self._stage = out if out.terminal else err if err.terminal else None
         self._names: dict[str, str] = {}
         self._streamed = False
+        self._kind = "text"
 
     def opened(self, opening: Opening) -> None:
         """Name the session, so that it can be found again whatever happens next."""
@@ -110,6 +111,9 @@ class TextView:
         if stage is None:
             return
         if isinstance(event, ev.AssistantChunk):
+            if event.kind != self._kind:
+                stage.fresh()
+                self._kind = event.kind
             self._streamed = self._streamed or event.kind == "text"
             stage.text(event.delta, DIM if event.kind == "reasoning" else "")
         elif isinstance(event, ev.AssistantMessage):
