@@ -56,7 +56,7 @@ def no_ghost_request(witness: Witness, judged: Judged) -> None:
     if not witness.requests:
         return
     assert judged.stored is not None, "a request left, and there is no session"
-    prefixes = list(_request_prefixes(judged.events))
+    prefixes = list(request_prefixes(judged.events))
     assert len(prefixes) >= len(witness.requests), "a request left that the log knows nothing of"
     for number, sent in enumerate(witness.requests):
         try:
@@ -67,7 +67,7 @@ def no_ghost_request(witness: Witness, judged: Judged) -> None:
         assert chat_body(rebuilt) == chat_body(sent)
 
 
-def _request_prefixes(events: Sequence[ev.Event]) -> Iterable[list[ev.Event]]:
+def request_prefixes(events: Sequence[ev.Event]) -> Iterable[list[ev.Event]]:
     """For each step the events up to its request: behind its messages and header, before any piece of an answer."""
     inputs = (ev.StepStart, ev.UserMessage, ev.RequestHeader)
     for start, event in enumerate(events):
