@@ -10,6 +10,7 @@ from fencepost.core import events as ev
 from fencepost.core import verdict as v
 from fencepost.errors import FencepostError, NotSavedError
 from fencepost.runtime.hooks import Position
+from fencepost.runtime.replies import NEXT_ACTS
 from fencepost.runtime.subjects import Admit, Cleared, Deny
 from fencepost.runtime.toolmaker import tool
 from fencepost.runtime.tools import CallContext, ToolReply
@@ -54,7 +55,7 @@ def test_a_denial_is_what_the_model_reads():
 
         agent, result = await one_call(calls(call("act")), [act], At("tool_admit", deny))
         assert agent.results() == ["act: DENIED"]
-        assert agent.text("act") == v.not_started_text("not on a Sunday")
+        assert agent.text("act") == v.not_started_text("not on a Sunday", NEXT_ACTS[v.DENIED])
         assert result.reason == "completed"
         assert ENTERED == []
 
@@ -438,7 +439,7 @@ def test_a_nested_call_is_asked_for_too_and_its_refusal_is_a_reply():
         agent, _ = await one_call(
             calls(call("both", {"first": "a", "second": "b"})), [act, both], At("tool_admit", no_second)
         )
-        assert agent.text("both") == "did a, " + v.not_started_text("enough")
+        assert agent.text("both") == "did a, " + v.not_started_text("enough", NEXT_ACTS[v.DENIED])
         assert ENTERED == ["a"]
         assert len(agent.events(ev.ToolCall)) == 2
 

@@ -107,6 +107,9 @@ def unknown_text(cause: str) -> str:
     )
 
 
-def not_started_text(cause: str) -> str:
-    """What the model is told of a call that certainly did not run."""
-    return f"Not started: {cause}. The call had no effect. Retry it if it is still needed."
+RETRY = "Retry it if it is still needed."
+
+
+def not_started_text(cause: str, next_act: str = RETRY) -> str:
+    """What the model is told of a call that certainly did not run, and what to do about it."""
+    return f"Not started: {cause}. The call had no effect. {next_act}"

@@ -23,9 +23,17 @@ TOOL_ERROR = "TOOL_ERROR"
 _RESERVED = v.NOT_ENTERED | {v.TOOL_OUTCOME_UNKNOWN}
 
 
+NEXT_ACTS = {
+    v.DENIED: "Do not repeat it unless the user asks for it.",
+    v.INVALID_ARGUMENTS: "Correct the arguments if the call is still needed.",
+    v.UNKNOWN_TOOL: "Use one of the tools that there are.",
+}
+"""What the model should do about a refusal; for the others, retry if it is still needed."""
+
+
 def refused(code: str, why: str) -> ToolReply:
     """The call was not let go, so its body did not run."""
-    return ToolReply(v.not_started_text(why), is_error=True, code=code)
+    return ToolReply(v.not_started_text(why, NEXT_ACTS.get(code, v.RETRY)), is_error=True, code=code)
 
 
 def unknown(why: str) -> ToolReply:
