@@ -1,6 +1,6 @@
 """A process of its own that does what it is told, one line at a time: `python -m tests.stores.postgres.child URL`.
 
-    create ID | own ID | takeover ID | append COUNT | release | sessions | quit
+    create ID | own ID | takeover ID | append COUNT | fork COUNT | release | sessions | quit
 
 Each line is answered by one: `ok …`, or `error CODE MESSAGE`.
 """
@@ -38,6 +38,8 @@ class Actor:
                 await self.handle.append(notes(self.next_seq, 1, f"by {os.getpid()}"), self.next_seq)
                 self.next_seq += 1
             return str(self.next_seq)
+        if word == "fork":
+            return await asyncio.to_thread(self.fork, int(argument))
         if word == "release":
             assert self.handle is not None
             await self.handle.release()
@@ -50,6 +52,32 @@ class Actor:
             self.handle = await self.store.own(argument, takeover=word == "takeover")
         self.next_seq = self.handle.stored.watermark + 1
         return str(self.next_seq)
+
+    def fork(self, count: int) -> str:
+        """Append in a forked child, and list there; returns what came of it."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if not pid:
+            os.write(writer, asyncio.run(self._as_a_child(count)).encode())
+            os._exit(0)
+        os.waitpid(pid, 0)
+        os.close(writer)
+        with open(reader, encoding="utf-8") as answer:
+            return answer.read()
+
+    async def _as_a_child(self, count: int) -> str:
+        handle, before = self.handle, self.next_seq
+        assert handle is not None
+        try:
+            await handle.append(notes(before, count), before)
+        except FencepostError as error:
+            code = error.code
+        else:
+            code = "landed"
+        stored = await self.store.read(handle.stored.session)
+        await handle.release()
+        await self.store.close()
+        return f"{code} {stored.watermark + 1}"
 
 
 async def serve(url: str) -> None:

@@ -53,9 +53,10 @@ class PostgresHandle:
         """
         if not entries:
             return
-        while self._flight is not None and self._ours:
-            await self._flight.drain()
         self._refuse()
+        while self._flight is not None:
+            await self._flight.drain()
+            self._refuse()
         batch = Batch(self.claim, tuple(entries), expected_seq, doubt=self._doubt)
         job = self._flight = self._rounds.submit(batch)
         try:

@@ -18,6 +18,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
+from fencepost.errors import FencepostError
 from fencepost.stores.postgres.address import Address
 from fencepost.stores.postgres.causes import AGAIN, READ_ONLY
 
@@ -69,9 +70,12 @@ class Link:
             try:
                 return work(self._ready())
             except psycopg.Error as error:
+                again = self._after(error)
                 pause = next(pauses, None)
-                if pause is None or not self._worth_another(error) or self._reach.hurry.wait(pause):
+                if not again or pause is None or self._reach.hurry.wait(pause):
                     raise
+            except FencepostError:
+                raise  # what the work found out, by whole transactions
             except BaseException:
                 self.drop()  # nobody knows in which state it is
                 raise
@@ -82,7 +86,8 @@ class Link:
             self._reach.worked = True
         return self._connection
 
-    def _worth_another(self, error: psycopg.Error) -> bool:
+    def _after(self, error: psycopg.Error) -> bool:
+        """Let go of a connection that is of no use any more; returns whether another attempt may go better."""
         connection = self._connection
         if connection is None:
             return self._reach.worked
