@@ -13,6 +13,7 @@ from fencepost.runtime.hooks import Position
 from fencepost.runtime.replies import NEXT_ACTS
 from fencepost.runtime.subjects import Admit, Cleared, Deny
 from fencepost.runtime.toolmaker import tool
+from fencepost.runtime.toolrun import ToolRules
 from fencepost.runtime.tools import CallContext, ToolReply
 
 ENTERED = []
@@ -137,13 +138,16 @@ def test_a_hook_that_breaks_behind_the_body_does_not_lose_its_answer(error):
 
 def test_a_hook_that_breaks_while_the_body_runs_leaves_the_outcome_unknown():
     async def scenario():
-        entered = asyncio.Event()
+        entered, stopped = asyncio.Event(), []
 
         @tool
         async def forever() -> str:
             """Never ends."""
             entered.set()
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.append(True)
 
         async def impatient(admitted, go_on):
             body = asyncio.ensure_future(go_on(admitted))
@@ -154,6 +158,7 @@ def test_a_hook_that_breaks_while_the_body_runs_leaves_the_outcome_unknown():
 
         agent, _ = await one_call(calls(call("forever")), [forever], At("tool_execute", impatient, Position.OBSERVE))
         assert agent.results() == ["forever: TOOL_OUTCOME_UNKNOWN"]
+        assert stopped == [True], "the body does not go on behind its result"
 
     run(scenario)
 
@@ -408,6 +413,63 @@ def test_a_retrying_hook_that_is_cancelled_between_two_attempts_keeps_the_first_
     run(scenario)
 
 
+def test_a_body_inside_of_hooks_still_gets_its_time_to_end_by_itself():
+    async def scenario():
+        entered = asyncio.Event()
+
+        @tool
+        async def tidy(context: CallContext) -> str:
+            """Tidy."""
+            entered.set()
+            await context.cancel.wait()
+            await asyncio.sleep(0)
+            return "left everything tidy"
+
+        async def watch(admitted, go_on):
+            return await go_on(admitted)
+
+        plugins = [At("tool_execute", watch, Position.OBSERVE)]
+        rules = ToolRules(settle=5)
+        async with Agent([calls(call("tidy"))], tools=[tidy], plugins=plugins, rules=rules) as agent:
+            turn = asyncio.create_task(agent.session.prompt("go"))
+            await entered.wait()
+            await agent.session.cancel()
+            await turn
+            assert agent.results() == ["tidy: ok"]
+
+    run(scenario)
+
+
+def test_the_answer_of_an_earlier_attempt_is_not_the_answer_of_a_later_one():
+    """A read is entered twice, and everything is torn down in its second body."""
+    kept = {}
+
+    async def scenario():
+        second, entered = asyncio.Event(), []
+
+        @tool(effect="read")
+        async def twice() -> str:
+            """Twice."""
+            entered.append(1)
+            if len(entered) == 2:
+                second.set()
+                await asyncio.Event().wait()
+            return "first answer"
+
+        async def again(admitted, go_on):
+            await go_on(admitted)
+            return await go_on(admitted)
+
+        agent = Agent([calls(call("twice"))], tools=[twice], plugins=[At("tool_execute", again, Position.RETRY)])
+        await agent.__aenter__()
+        kept["log"], kept["turn"] = agent.log, asyncio.create_task(agent.session.prompt("go"))
+        await second.wait()
+
+    run(scenario)
+    (record,) = kept["log"].fold.calls.values()
+    assert record.result.code == v.TOOL_OUTCOME_UNKNOWN
+
+
 # --- nested calls -----------------------------------------------------------------------------------------------
 
 
@@ -517,6 +579,35 @@ def test_a_parent_that_ends_first_takes_its_children_with_it():
             await until(lambda: late)
             assert agent.results() == ["child: TOOL_OUTCOME_UNKNOWN", "parent: ok"]
             assert "at last" in agent.one(ev.ToolNote).text
+
+    run(scenario)
+
+
+def test_a_child_that_its_parent_left_behind_does_not_enter_its_body_later():
+    async def scenario():
+        waiting, let_go, late = asyncio.Event(), asyncio.Event(), []
+
+        async def slow_down(admitted, go_on):
+            if admitted.event.parent is not None:
+                waiting.set()
+                await let_go.wait()
+            return await go_on(admitted)
+
+        @tool
+        async def parent(context: CallContext) -> str:
+            """Does not wait."""
+            asyncio.ensure_future(context.call("act", {})).add_done_callback(late.append)
+            await waiting.wait()
+            return "I am off"
+
+        plugins = [At("tool_execute", slow_down, Position.BOUND)]
+        async with Agent([calls(call("parent")), "ok"], tools=[parent, act], plugins=plugins) as agent:
+            await agent.session.prompt("go")
+            assert agent.results() == ["act: ABORTED_BEFORE_DISPATCH", "parent: ok"]
+            let_go.set()
+            await until(lambda: late)
+            assert ENTERED == []
+            assert agent.results() == ["act: ABORTED_BEFORE_DISPATCH", "parent: ok"]
 
     run(scenario)
 

@@ -444,14 +444,14 @@ def test_cancel_before_anything_was_seen_leaves_no_answer():
 
 def test_cancel_during_the_wait_for_a_retry_ends_the_turn_and_takes_back_the_failed_words():
     async def scenario():
-        busy = ModelError("slow down", code="RATE_LIMITED", status=429, retryable=True, retry_after=100)
-        async with Agent([[Cut("half", after=1), busy]], plugins=[Retry()], configured={"retry": {"base": 0}}) as agent:
+        plugins, configured = [Retry()], {"retry": {"base": 100}}
+        async with Agent([Cut("half of it", after=1)], plugins=plugins, configured=configured) as agent:
             turn = asyncio.create_task(agent.session.prompt("go"))
-            await until(lambda: len(agent.events(ev.RequestRetry)) == 2)
+            await until(lambda: agent.events(ev.RequestRetry))
             await agent.session.cancel()
             assert (await turn).reason == "aborted"
-            assert agent.events(ev.AssistantMessage) == []
-            assert len(agent.model.requests) == 2
+            assert agent.shape() == [*BEGIN, *FIRST, CHUNKS, "request/retry", *END]
+            assert len(agent.model.requests) == 1
 
     run(scenario)
 
@@ -554,6 +554,26 @@ def test_a_model_that_does_not_end_when_told_to_is_left_behind():
             await asyncio.sleep(0.01)
             assert [one.delta for one in agent.events(ev.AssistantChunk)] == ["before "]
             assert balanced(agent.log)
+
+    run(scenario)
+
+
+def test_an_error_that_a_cancel_overtakes_is_not_reported_as_forgotten():
+    async def scenario():
+        import gc
+
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+
+        async def both(attempt, go_on):
+            agent.session.cancel_soon()
+            raise ModelError("gone")
+            yield
+
+        async with Agent(["never"], plugins=[At("model_stream", both)]) as agent:
+            assert (await agent.session.prompt("go")).reason == "aborted"
+        gc.collect()
+        assert reported == []
 
     run(scenario)
 

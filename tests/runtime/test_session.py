@@ -364,6 +364,28 @@ def test_prompts_that_were_queued_behind_the_interrupted_turn_keep_their_own_tur
     run(scenario)
 
 
+def test_a_turn_that_was_gone_on_with_and_interrupted_again_takes_no_other_prompt_either():
+    async def scenario():
+        store = TouchyStore()
+        await killed(store, upto=ev.ToolResult, answers=[calls(call("act"))], tools=[act])
+        pause = Pause("never")
+        agent = Agent(["x", pause], store=store, tools=[act])
+        await agent.__aenter__()
+        going = asyncio.create_task(agent.session.go_on())
+        await pause.reached.wait()
+        await agent.session.queue("2")
+        agent.session._pump.cancel()
+        await agent.session.journal._handle.inner.release()
+        await ended(going)
+        async with Agent(["x", "one", "two"], store=store, tools=[act]) as agent:
+            result = await agent.session.go_on()
+            assert (result.turn, result.text) == (4, "two")
+            assert [one.continues for one in agent.events(ev.TurnStart)] == [None, 1, 2, None]
+            assert said(agent) == ["go", "2"]
+
+    run(scenario)
+
+
 def test_going_on_twice_at_once_is_refused():
     async def scenario():
         store = TouchyStore()
@@ -451,6 +473,7 @@ def test_closing_while_a_prompt_is_being_saved_does_not_leave_it_waiting_for_eve
             waiting = asyncio.create_task(agent.session.prompt("go"))
             await still.reached.wait()
             closing = asyncio.create_task(agent.session.close())
+            await until(agent.session._pump.done)
             await asyncio.sleep(0)
             still.off()
             await closing

@@ -179,6 +179,21 @@ def test_cancel_in_a_batch_of_reads(finished):
     run(scenario)
 
 
+def test_cancel_while_calls_wait_for_room():
+    async def scenario():
+        crowd, names = Crowd(), [f"r{number}" for number in range(11)]
+        async with Agent([calls(*named("read", *names))], tools=crowd.tools()) as agent:
+            turn = asyncio.create_task(agent.session.prompt("go"))
+            await until(lambda: len(crowd.inside) == 8)
+            await agent.session.cancel()
+            await turn
+            codes = [one.code for one in agent.events(ev.ToolResult)]
+            assert sorted(codes) == [v.ABORTED_BEFORE_DISPATCH] * 3 + [v.TOOL_OUTCOME_UNKNOWN] * 8
+            assert len(agent.events(ev.ToolCall)) == 8, "nothing is let go any more"
+
+    run(scenario)
+
+
 def test_cancel_in_a_batch_of_writes_starts_nothing_more():
     async def scenario():
         crowd = Crowd()

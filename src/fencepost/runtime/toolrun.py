@@ -41,7 +41,6 @@ class ToolRun:
         try:
             for call in calls:
                 await self._one(call, last=call is calls[-1])
-            await self._until(0)
         finally:
             await self._balance(calls)
         if self._calls.fault is not None:
