@@ -24,7 +24,8 @@ from fencepost.stores.sqlite.mounts import refuse_network
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.schema import APPLICATION_ID, FORMAT, create_tables, refuse_library
 
-_LONGEST_PAUSE = 0.01
+_LONGEST_PAUSE = 0.004
+_PAUSE = 0.0005
 _FULL = 2
 _ANOTHER = "Name another file with --store sqlite:FILE"
 
@@ -43,7 +44,7 @@ class Patience:
             self._deadline = now + self._seconds
         if now >= self._deadline:
             return False
-        time.sleep(min(_LONGEST_PAUSE, 0.001 * (attempts + 1)) * random.uniform(0.2, 1.0))  # noqa: S311 - no secret
+        time.sleep(min(_LONGEST_PAUSE, _PAUSE * (attempts + 1)) * random.uniform(0.2, 1.0))  # noqa: S311 - no secret
         return True
 
 
