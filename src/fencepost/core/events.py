@@ -379,6 +379,9 @@ class Header(msgspec.Struct, frozen=True, tag_field="type", tag="session", omit_
     cwd: str
     format: int
     parent: str | None = None
+    """The session that this one was forked from. It may be gone."""
+    forked_at: int | None = None
+    """The last event that both have."""
 
 
 def text_of(content: tuple[Block, ...] | tuple[Text, ...]) -> str:

@@ -3,6 +3,7 @@
     model = "openai:gpt-5"            # what --model and FENCEPOST_MODEL override
     store = "jsonl:./sessions"
     approve = "ask"
+    purge_days = 30                   # `fencepost delete` destroys what was deleted longer ago; without it nothing is
     system = "You work carefully."
     plugins = ["checkpoint", "retry"] # replaces the default list; entry points of `fencepost.plugins` by name
 
@@ -22,6 +23,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -38,6 +40,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str | None = None
     store: str | None = None
     approve: str | None = None
+    purge_days: Annotated[float, msgspec.Meta(ge=0)] | None = None
     system: str | None = None
     plugins: list[str] | None = None
     settings: dict[str, Json] = {}

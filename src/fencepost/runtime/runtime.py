@@ -21,6 +21,7 @@ import msgspec
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary
 from fencepost.errors import ClosedError, CompositionError, UsageError
+from fencepost.journal import fork as forking
 from fencepost.journal import inspect as looking
 from fencepost.journal.session import Identity, Journal, Recovery
 from fencepost.runtime.cancel import CancelSignal
@@ -188,6 +189,30 @@ class Runtime:
             context,
             notify,
         )
+
+    async def fork(
+        self, parent: str, to: str | None = None, *, at: int | None = None, turn: int | None = None
+    ) -> forking.Forked:
+        """Make a new session out of the beginning of another one, which is only read; `resume` opens it.
+
+        Args:
+            parent: the session to begin as.
+            to: the new session's id; a fresh one if left out.
+            at: the last event to take over, by its seq.
+            turn: the last turn to take over; without `at` and `turn` all that is durable.
+
+        Raises:
+            SessionNotFoundError, DamagedError, UnsupportedError: the parent is not there, or could not be continued.
+            SessionExistsError, HeldError: the new id is taken.
+            UsageError: the parent has no such event or turn, or both were asked for.
+            ClosedError: the runtime is closed.
+        """
+        self._refuse_closed()
+        if at is not None and turn is not None:
+            raise UsageError("a fork is cut at an event or at a turn, not both")
+        name = to if to is not None else fresh_session_id(self.identity)
+        cut = forking.Cut(at, turn)
+        return await forking.fork(self.store, parent, name, self.identity, self.vocabulary, cut)
 
     async def sessions(self) -> list[looking.SessionRow]:
         """All sessions of the store, the latest first, broken ones included."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from fencepost.apps.cli import exits
-from fencepost.apps.cli.looking import Desk, look
+from fencepost.apps.cli.looking import Desk, give, look
 from fencepost.journal.inspect import SessionRow, rows
+from fencepost.stores.base import upkeep_of
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
 
     async def work(desk: Desk) -> int:
+        if arguments.trash:
+            return await _trash(desk, json=arguments.json)
         found = await rows(desk.store, desk.vocabulary)
         if arguments.json:
-            sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+            give(found)
         elif not found:
             print(f"no sessions in {desk.store.url}")
         else:
@@ -27,6 +27,23 @@ def main(arguments: argparse.Namespace) -> int:
         return exits.DONE
 
     return look(arguments, work)
+
+
+async def _trash(desk: Desk, *, json: bool) -> int:
+    found = await upkeep_of(desk.store, "keep a trash").trash()
+    if json:
+        give(found)
+    elif not found:
+        print(f"nothing in the trash of {desk.store.url}")
+    else:
+        from fencepost.apps.cli import paper
+
+        now = paper.now_ms()
+        grid = paper.table(("session", "deleted"), fixed=2)
+        for item in found:
+            grid.add_row(paper.styled(item.session), paper.ago(item.deleted, now))
+        paper.paper().print(grid)
+    return exits.DONE
 
 
 def _print(found: Sequence[SessionRow]) -> None:

@@ -37,6 +37,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _live(commands)
     _looking(commands)
+    _keeping(commands)
     _setup(commands)
     if words and words[0] in commands.choices:
         # By itself a subparser takes all its words in one go, and would refuse a TASK behind a flag.
@@ -81,6 +82,7 @@ def _looking(commands: _Commands) -> None:
     """The commands that only read."""
     sessions = _command(commands, "sessions", "listing", "list the sessions of a store")
     sessions.add_argument("--json", action="store_true", help=RECORDS)
+    sessions.add_argument("--trash", action="store_true", help="list what was deleted and can be restored")
     for name, module, about in (
         ("show", "showing", "draw a session as a timeline"),
         ("inspect", "inspecting", "say for each call whether it completed, did not start, or is unknown"),
@@ -93,6 +95,30 @@ def _looking(commands: _Commands) -> None:
         else:
             what = "the events, as export prints them" if name == "show" else RECORDS
             parser.add_argument("--json", action="store_true", help=what)
+
+
+def _keeping(commands: _Commands) -> None:
+    """What can be done with sessions that nobody works on."""
+    fork = _command(commands, "fork", "forking", "begin a new session as another one began; that one stays as it is")
+    fork.add_argument("id", metavar="ID", help="the session to begin as")
+    fork.add_argument("--at", metavar="SEQ|turn:N", help="the last event, or turn, to take over (default: all of it)")
+    fork.add_argument("--to", metavar="NEWID", help="the new session's id (default: made from date and time)")
+    copy = _command(commands, "copy", "copying", "copy a session into another store, the same to the byte")
+    copy.add_argument("id", metavar="ID", help="the session to copy")
+    copy.add_argument("--to", metavar="URL", required=True, help="the other store")
+    delete = _command(commands, "delete", "keeping", "move a session into the trash")
+    delete.add_argument("id", metavar="ID", help="the session to delete")
+    restore = _command(commands, "restore", "keeping", "take a session out of the trash")
+    restore.add_argument("id", metavar="ID", help="the session to restore; of several, the one that was deleted last")
+    purge = _command(commands, "purge", "keeping", "destroy what is in the trash")
+    purge.add_argument(
+        "--older-than", metavar="DAYS", type=float, default=0.0, help="only what was deleted so long ago (default: 0)"
+    )
+    compress = _command(commands, "compress", "compressing", "store logs in fewer bytes; they are read as before")
+    compress.add_argument("id", metavar="ID", nargs="?", help="the session to compress")
+    compress.add_argument("--all-closed", action="store_true", help="every session that is clean and not in use")
+    for parser in (fork, copy, delete, restore, purge, compress):
+        parser.add_argument("--json", action="store_true", help=RECORDS)
 
 
 def _setup(commands: _Commands) -> None:

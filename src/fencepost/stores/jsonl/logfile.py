@@ -40,6 +40,9 @@ from fencepost.stores.jsonl.layout import SessionPaths
 from fencepost.stores.jsonl.loading import HINT, Loaded
 from fencepost.stores.jsonl.wholefile import again, write_all, write_file
 
+FIRST = 128
+"""Entries behind one commit line in the batch that makes a log: a fork or a copy brings all of them at once."""
+
 
 class LogFile:
     """The owner's end of one session's log.
@@ -177,9 +180,18 @@ class LogFile:
     # --- encoding -----------------------------------------------------------------------------------------------
 
     def _batch(self, entries: Sequence[ev.Entry]) -> tuple[bytes, int]:
-        """The bytes of a batch, its commit line included, and the seq that follows it."""
-        lines, seq = batch_lines(self._session, entries, self.next_seq)
-        return b"".join((self._owed, lines, commit_line(seq - 1, zlib.crc32(lines, self._crc)))), seq
+        """The bytes of a batch, its commit line included, and the seq that follows it.
+
+        The first one makes the whole file, so it may be long, and is closed by more than one commit line: who reads it
+        takes it in as many bites, and a rotten byte costs one of them.
+        """
+        parts, crc, seq = [self._owed], self._crc, self.next_seq
+        bite = len(entries) if self._inode is not None else FIRST
+        for start in range(0, len(entries), bite):
+            lines, seq = batch_lines(self._session, entries[start : start + bite], seq)
+            parts += (lines, commit_line(seq - 1, zlib.crc32(lines, crc)))
+            crc = 0
+        return b"".join(parts), seq
 
     # --- an existing file ---------------------------------------------------------------------------------------
 
