@@ -14,6 +14,7 @@ import contextlib
 import random
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -129,6 +130,13 @@ def close(connection: apsw.Connection) -> None:
         connection.close(True)
 
 
+def roll_back(connection: apsw.Connection) -> None:
+    """End the transaction that is open, if one is."""
+    if connection.in_transaction:
+        with contextlib.suppress(apsw.Error):  # then the connection is no good, and what comes next says so
+            connection.execute("ROLLBACK")
+
+
 def is_ours(connection: apsw.Connection, place: Place) -> bool:
     """Whether the database is one of ours; False for one without anything in it.
 
@@ -139,26 +147,38 @@ def is_ours(connection: apsw.Connection, place: Place) -> bool:
         apsw.Error: the medium.
     """
     try:
-        application, version = connection.pragma("application_id"), connection.pragma("user_version")
-        if application == 0 and version == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").get:
-            if place.watermark.exists() and place.size == 0:
-                raise DamagedError(
-                    f"{place.file} is empty, and was a database of fencepost's",
-                    next_act=f"Restore it, or remove {place.watermark} to begin anew",
-                )
-            return False
+        with _one_moment(connection):
+            application, version = connection.pragma("application_id"), connection.pragma("user_version")
+            tables = connection.execute("SELECT count(*) FROM sqlite_schema").get if application == 0 else None
     except apsw.NotADBError:
         raise _not_a_database(place) from None
+    if (application, version, tables) == (0, 0, 0):
+        if place.watermark.exists() and place.size == 0:
+            raise DamagedError(
+                f"{place.file} is empty, and was a database of fencepost's",
+                next_act=f"Restore it, or remove {place.watermark} to begin anew",
+            )
+        return False
     if application != APPLICATION_ID:
-        raise UsageError(
-            f"{place.file} is a database of another application's",
-            next_act="Name another file with --store sqlite:FILE",
-        )
+        raise UsageError(f"{place.file} is a database of another application's", next_act=_ANOTHER)
     if version > FORMAT:
         raise UnsupportedError(
             f"{place.file} was written by a newer fencepost (format {version}; this one knows {FORMAT})"
         )
     return True
+
+
+@contextlib.contextmanager
+def _one_moment(connection: apsw.Connection) -> Iterator[None]:
+    """Let all questions of a block be answered from one state of the database: another process may be making it."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        roll_back(connection)
 
 
 def _not_a_database(place: Place) -> StoreError | UsageError:
@@ -175,10 +195,8 @@ def _make_ours(connection: apsw.Connection, place: Place) -> None:
         if not is_ours(connection, place):
             create_tables(connection)
         connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    finally:
+        roll_back(connection)
 
 
 def _set_durable(connection: apsw.Connection, file: Path) -> None:

@@ -28,7 +28,7 @@ from fencepost.core.events import Entry
 from fencepost.errors import FencepostError, StoreError
 from fencepost.stores.causes import typed
 from fencepost.stores.sqlite.causes import TRANSIENT, cause, result_of
-from fencepost.stores.sqlite.connecting import close, open_writer
+from fencepost.stores.sqlite.connecting import close, open_writer, roll_back
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.sessionlog import Head, SessionLog
 from fencepost.stores.sqlite.watermark import Watermark, acknowledged
@@ -181,18 +181,13 @@ class GroupWriter:
                 for append in group:
                     if append.landing is not None:
                         append.log.doubted(append.landing.batch)
-            self._roll_back(connection)
+            roll_back(connection)
             raise
         for append in group:
             if append.landing is not None:
                 append.log.landed(append.landing)
         if committing:
             self._newest = batch + len(group)
-
-    def _roll_back(self, connection: apsw.Connection) -> None:
-        if connection.in_transaction:
-            with contextlib.suppress(apsw.Error):  # then the connection is replaced, and this ends with it
-                connection.execute("ROLLBACK")
 
     def _fail(self, group: list[Append], error: BaseException) -> None:
         for append in group:
@@ -248,7 +243,7 @@ class GroupWriter:
                 connection.execute(_GIVE, (noted,))
             connection.execute("COMMIT")
         except BaseException:
-            self._roll_back(connection)
+            roll_back(connection)
             raise
 
     def _replace(self) -> None:

@@ -19,6 +19,7 @@ from fencepost.errors import DamagedError, StoreError, UnsupportedError
 from fencepost.stores.base import Damage, Owner, StoredLog
 from fencepost.stores.headers import format_of, newer, read_header
 from fencepost.stores.sqlite import salvage
+from fencepost.stores.sqlite.connecting import roll_back
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, read_rows, rows_of
 from fencepost.stores.sqlite.sessionlog import Head
@@ -106,8 +107,7 @@ def load(connection: apsw.Connection, place: Place, session: str, vocabulary: co
     except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
         return _load_around(connection, place, session, vocabulary, str(error))
     finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        roll_back(connection)
 
 
 def _load(
@@ -174,13 +174,15 @@ def suffix(
         apsw.Error: the medium.
     """
     connection.execute("BEGIN")
-    head = head_of(connection, session)
-    if head is None:
-        return None
     try:
-        rows = walk(connection, head, start)
+        head = head_of(connection, session)
+        rows = walk(connection, head, start) if head is not None else []
     except ChainError as error:
         raise DamagedError(f"session {session} is damaged behind seq {start}: {error}") from None
+    finally:
+        roll_back(connection)
+    if head is None:
+        return None
     read = read_rows(head.session, rows, head.next, vocabulary or codec.CORE, rows[0].seq if rows else head.next)
     if read.damage:
         first = read.damage[0]

@@ -82,8 +82,6 @@ class Readers:
             return
         try:
             yield reader.connection
-            if reader.connection.in_transaction:
-                reader.connection.execute("ROLLBACK")
         except BaseException:
             reader.close()
             raise
