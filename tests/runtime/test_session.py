@@ -577,6 +577,23 @@ def test_a_runtime_without_a_model_takes_no_prompt_and_looks_all_the_same():
     run(scenario)
 
 
+def test_a_prompt_that_nobody_waits_for_is_not_reported_as_forgotten():
+    async def scenario():
+        import gc
+
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context["message"]))
+        pause = Pause("never")
+        async with Agent([pause]) as agent:
+            await agent.session.queue("1")
+            await pause.reached.wait()
+            await agent.session.queue("2")
+        gc.collect()
+        assert reported == []
+
+    run(scenario)
+
+
 # --- watching ---------------------------------------------------------------------------------------------------
 
 

@@ -131,7 +131,7 @@ class TurnStopping(msgspec.Struct, frozen=True):
     text: str
 
 
-NoticeKind: TypeAlias = Literal["progress", "not_saved", "saved", "retry", "note"]
+NoticeKind: TypeAlias = Literal["progress", "not_saved", "saved", "note"]
 
 
 class Notice(msgspec.Struct, frozen=True):
