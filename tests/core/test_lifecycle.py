@@ -27,7 +27,9 @@ approval/asked     ·         ·         ·         answered
 approval/decided   ·         ·         ·         answered
 tool/call          ·         ·         ·         answered
 tool/result        ·         ·         ·         answered
-tool/note          idle      turn      step      answered"""
+tool/note          idle      turn      step      answered
+log/gap            idle      turn      step      answered
+log/salvaged       idle      turn      step      answered"""
 
 
 def test_the_table_as_it_is_printed_is_the_design():

@@ -285,6 +285,41 @@ class ToolNote(Event, frozen=True, tag="tool/note"):
     text: str
 
 
+# --- what salvage writes ----------------------------------------------------------------------------------------
+
+
+class Gap(Event, frozen=True, tag="log/gap"):
+    """Something that stood here is missing, or could not be read; what it was is unknown for good.
+
+    Its presence takes innocence away: a call that was open here, or that any event up to `until` speaks of, may have
+    run, whatever is not recorded of it. Written by salvage only (docs/notes/0007-salvage.md).
+    """
+
+    reason: str
+    offset: int | None = None
+    """Where, in the log that was salvaged: a byte (files) or a row (databases)."""
+    length: int = 0
+    """Bytes concerned; 0 where that cannot be said."""
+    lost_from: int | None = None
+    """The first seq of that log that is missing; None where none is known to be."""
+    lost_to: int | None = None
+    """The last one; None where nobody knows how many followed."""
+    since: int | None = None
+    """Another line of events leaves this log in front of this seq; what both lines say from there on is in doubt."""
+    until: int = -1
+    """Seq of the last event behind the gap that comes from its far side."""
+
+
+class Salvaged(Event, frozen=True, tag="log/salvaged"):
+    """A whole record from the far side of a gap which may not stand in its old place any more.
+
+    It claims that this was written, once; nothing is folded out of it.
+    """
+
+    original: str
+    """The record in its canonical JSON, to the letter: `jq '.original | fromjson'`."""
+
+
 # --- vocabulary -------------------------------------------------------------------------------------------------
 
 CORE_EVENTS: tuple[type[Event], ...] = (
@@ -305,6 +340,8 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     ToolCall,
     ToolResult,
     ToolNote,
+    Gap,
+    Salvaged,
 )
 
 
@@ -379,9 +416,12 @@ class Header(msgspec.Struct, frozen=True, tag_field="type", tag="session", omit_
     cwd: str
     format: int
     parent: str | None = None
-    """The session that this one was forked from. It may be gone."""
+    """The session that this one was forked from, or salvaged from. It may be gone."""
     forked_at: int | None = None
     """The last event that both have."""
+    salvaged_at: int | None = None
+    """Where the parent is damaged first: a byte (files) or a row (databases), -1 where that cannot be said. Its intact
+    parts are here."""
 
 
 def text_of(content: tuple[Block, ...] | tuple[Text, ...]) -> str:

@@ -37,7 +37,14 @@ class State(enum.Enum):
 
 IDLE, TURN, STEP, ANSWERED = State
 
-ANYWHERE: tuple[type[ev.Event], ...] = (ev.SessionOwner, ev.InputQueued, ev.InputDropped, ev.ToolNote)
+ANYWHERE: tuple[type[ev.Event], ...] = (
+    ev.SessionOwner,
+    ev.InputQueued,
+    ev.InputDropped,
+    ev.ToolNote,
+    ev.Gap,
+    ev.Salvaged,
+)
 
 TABLE: dict[State, dict[type[ev.Event], State]] = {
     IDLE: {

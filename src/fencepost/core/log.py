@@ -11,6 +11,8 @@ Bookkeeping rules (the second half of legality; the first is `lifecycle.TABLE`):
     4. An input is queued once, and consumed or dropped once.
     5. A step ends only when every call of it has its result; nested calls end before their parent.
     6. Owner epochs grow by one.
+    7. Across a gap, rules 2 and 6 hold as far as anyone can know: the next turn, step or epoch is a later one. An input
+       may be consumed whose queueing is missing.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ class CallRecord(msgspec.Struct, gc=False):
     parent: str | None = None
     admitted: ev.ToolCall | None = None
     result: ev.ToolResult | None = None
+    doubtful: bool = False
+    """It was open at a gap, or an event on the far side of one speaks of it: what is missing may have been about it."""
 
 
 class Turn(msgspec.Struct):
@@ -73,6 +77,12 @@ class Fold:
         self.header: ev.RequestHeader | None = None
         self.answers = 0
         """Whole answers so far; the scripted model counts its lines by it."""
+        self.gaps: list[ev.Gap] = []
+        self.salvaged: list[ev.Salvaged] = []
+        self._until = -1
+        """Up to this seq, events come from the far side of a gap."""
+        self._leaps: set[str] = set()
+        """What may be counted on from a later number, because numbers in between may be missing."""
         self._inputs: set[str] = set()
         self._last: ev.Entry | None = None
         self._plan: dict[type[ev.Event], Callable[[Any], None]] = {
@@ -92,6 +102,8 @@ class Fold:
             ev.ApprovalDecided: self._about_call,
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
+            ev.Gap: self._gap,
+            ev.Salvaged: self.salvaged.append,
         }
 
     @property
@@ -148,7 +160,7 @@ class Fold:
 
     def _owner(self, event: ev.SessionOwner) -> None:
         expected = self.owner.epoch + 1 if self.owner else 1
-        if event.epoch != expected:
+        if not self._follows("epoch", event.epoch, expected):
             raise _illegal(event, f"epoch {event.epoch} where {expected} is next")
         self.owner = event
 
@@ -163,8 +175,9 @@ class Fold:
 
     def _turn_start(self, event: ev.TurnStart) -> None:
         expected = self.turn.number + 1 if self.turn else 1
-        if event.turn != expected:
+        if not self._follows("turn", event.turn, expected):
             raise _illegal(event, f"turn {event.turn} where {expected} is next")
+        self._leaps.discard("step")
         self.turn = Turn(event.turn, event.gates, event.policy)
         self.turns[event.turn] = self.turn
 
@@ -174,7 +187,7 @@ class Fold:
 
     def _step_start(self, event: ev.StepStart) -> None:
         turn = self._open_turn(event)
-        if event.step != turn.step + 1:
+        if not self._follows("step", event.step, turn.step + 1):
             raise _illegal(event, f"step {event.step} where {turn.step + 1} is next")
         turn.step = event.step
 
@@ -188,9 +201,12 @@ class Fold:
             self._consume(event, event.input_id)
 
     def _consume(self, event: ev.Event, input_id: str) -> None:
-        if input_id not in self.pending:
+        if input_id in self.pending:
+            del self.pending[input_id]
+        elif self.gaps and input_id not in self._inputs:
+            self._inputs.add(input_id)
+        else:
             raise _illegal(event, f"input {input_id} is not pending")
-        del self.pending[input_id]
 
     def _header(self, event: ev.RequestHeader) -> None:
         self.header = event
@@ -208,6 +224,7 @@ class Fold:
             self.calls[call.call_id] = CallRecord(
                 call.call_id, call.name, call.arguments, event.turn, event.step, event.seq, call.provider_id
             )
+            self._touch(self.calls[call.call_id], event)
             self.owed[call.call_id] = None
         self.answers += not event.interrupted
 
@@ -225,6 +242,7 @@ class Fold:
         if record.admitted is not None or record.result is not None:
             raise _illegal(event, f"call {event.call_id} was admitted before")
         record.admitted = event
+        self._touch(record, event)
 
     def _nested(self, event: ev.ToolCall, record: CallRecord | None) -> CallRecord:
         parent = self.calls.get(event.parent or "")
@@ -251,7 +269,27 @@ class Fold:
         if children:
             raise _illegal(event, f"nested calls without a result: {', '.join(children)}")
         record.result = event
+        self._touch(record, event)
         del self.owed[event.call_id]
+
+    def _gap(self, event: ev.Gap) -> None:
+        for call in self.calls.values():
+            if call.result is None or (event.since is not None and call.result.seq >= event.since):
+                call.doubtful = True
+        self.gaps.append(event)
+        self._until = max(self._until, event.until)
+        self._leaps = {"turn", "step", "epoch"}
+
+    def _touch(self, call: CallRecord, event: ev.Event) -> None:
+        if event.seq <= self._until:
+            call.doubtful = True
+
+    def _follows(self, what: str, number: int, expected: int) -> bool:
+        """Whether a number counts on; across a gap it may leave some out (rule 7), once."""
+        if number != expected and (what not in self._leaps or number < expected):
+            return False
+        self._leaps.discard(what)
+        return True
 
     def _open_turn(self, event: ev.TurnEnd | ev.StepStart) -> Turn:
         if self.turn is None or self.turn.number != event.turn:

@@ -2,13 +2,18 @@
 
 The table, first row that fits (design.md, section 8):
 
+    result with a code of NOT_ENTERED, at or beyond a gap    outcome_unknown    (law 2: another line may have let it go)
     result with a code of NOT_ENTERED                        not_started
     result with the code TOOL_OUTCOME_UNKNOWN                outcome_unknown
     any other result                                         completed
     no result, `tool/call` present                           outcome_unknown
     no result, no `tool/call`, the turn had no tool gate     outcome_unknown    (law 10)
     no result, no `tool/call`, lost bytes may have held it   outcome_unknown    (law 2)
+    no result, no `tool/call`, open at or beyond a gap       outcome_unknown    (law 2)
     no result, no `tool/call`                                not_started
+
+A call is at a gap if it was open there, and beyond one if an event from its far side speaks of it: such a call is
+`doubtful`.
 
 `running` is not in the table: no verdict is given while the owner lives (law 8). Whoever asks looks at the lock first.
 """
@@ -84,11 +89,11 @@ def verdict_of(call: CallRecord, gates: Iterable[ev.Gate], evidence: Evidence = 
     result = call.result
     if result is not None:
         if result.code in NOT_ENTERED:
-            return CallVerdict(call, "not_started", result.code)
+            return CallVerdict(call, "outcome_unknown" if call.doubtful else "not_started", result.code)
         if result.code == TOOL_OUTCOME_UNKNOWN:
             return CallVerdict(call, "outcome_unknown", result.code)
         return CallVerdict(call, "completed", result.code)
-    if call.admitted is not None or "tool" not in gates or evidence.covers(call):
+    if call.admitted is not None or call.doubtful or "tool" not in gates or evidence.covers(call):
         return CallVerdict(call, "outcome_unknown", TOOL_OUTCOME_UNKNOWN)
     return CallVerdict(call, "not_started", TOOL_NOT_STARTED)
 
