@@ -75,7 +75,9 @@ class Writer:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] | None = None
+        """The end of the write in flight, for those who are cancelled while they wait for it."""
         self._timer: asyncio.TimerHandle | None = None
+        self._in_flight = False
         self._closed = False
         self._stopped = False
         self.problem: NotSavedError | None = None
@@ -158,14 +160,15 @@ class Writer:
     async def _wait(self, target: int) -> None:
         if self._stopped:
             raise self._not_saved(self._machine.durable + 1, target, "writing was cut off")
-        action = self._machine.flush(target, self._loop.time())
         answer = self._loop.create_future()
         self._waiting.append((target, answer))
-        self._do(action)
+        if self._machine.flush(target, self._loop.time()) is not None:
+            self._wake()
         try:
             await answer
         except asyncio.CancelledError:
-            while self._ended is not None and target > self._machine.durable:
+            while self._in_flight and target > self._machine.durable:
+                self._ended = self._ended or self._loop.create_future()
                 await asyncio.wait([self._ended])
             raise
 
@@ -206,7 +209,7 @@ class Writer:
 
     async def _write(self, write: Write) -> Action:
         count = len(self._log.entries)
-        ended = self._ended = self._loop.create_future()
+        self._in_flight = True
         try:
             await self._handle.append(list(pack(self._log.entries[self._written : count])), write.first_seq)
         except asyncio.CancelledError as error:
@@ -221,8 +224,10 @@ class Writer:
             self._written = count
             self._landed(write)
         finally:
-            self._ended = None
-            ended.set_result(None)
+            self._in_flight = False
+            if self._ended is not None:
+                self._ended.set_result(None)
+                self._ended = None
         return action
 
     def _landed(self, write: Write) -> None:
@@ -245,8 +250,12 @@ class Writer:
 
     def _answered(self, write: Write) -> list[asyncio.Future[None]]:
         """The waiters that this write answers and that still wait; they are forgotten."""
-        due = [answer for target, answer in self._waiting if target <= write.last_seq and not answer.done()]
-        self._waiting = [waiter for waiter in self._waiting if waiter[0] > write.last_seq]
+        waiting, self._waiting, due = self._waiting, [], []
+        for target, answer in waiting:
+            if target > write.last_seq:
+                self._waiting.append((target, answer))
+            elif not answer.done():
+                due.append(answer)
         return due
 
     def _tell(self) -> None:

@@ -42,7 +42,7 @@ class FileHandle:
         self._closed = False
 
     def __repr__(self) -> str:
-        state = "released" if self._closed else ("writing" if self._flight else "idle")
+        state = "released" if self._closed else ("writing" if self._flight and not self._flight.landed else "idle")
         return f"<FileHandle {self._stored.session} | next seq {self._log.next_seq} | {state}>"
 
     @property
@@ -53,11 +53,13 @@ class FileHandle:
     async def append(self, entries: Sequence[Entry], expected_seq: int) -> None:
         """Make one batch durable; see `Handle.append`. An empty batch is nothing to do."""
         if entries:
-            await self._in_turn(partial(self._log.append, tuple(entries), expected_seq), self._log.hint)
+            await self._turn()
+            await self._begin(partial(self._log.append, tuple(entries), expected_seq), self._log.hint).outcome()
 
     async def set_aside(self) -> int:
         """Move the torn tail out of the log; see `Handle.set_aside`."""
-        return await self._in_turn(self._log.set_aside)
+        await self._turn()
+        return await self._begin(self._log.set_aside).outcome()
 
     async def release(self) -> None:
         """Give ownership up, after the append in flight. Idempotent."""
@@ -77,16 +79,14 @@ class FileHandle:
             self._log.close()
             self._lock.release()
 
-    async def _in_turn(self, work: Callable[[], T], afterwards: Callable[[], None] | None = None) -> T:
-        while self._flight is not None and self._lock.held:
+    async def _turn(self) -> None:
+        while self._flight is not None and not self._flight.landed and self._lock.held:
             await self._flight.drain()
+
+    def _begin(self, work: Callable[[], T], afterwards: Callable[[], None] | None = None) -> Job[T]:
         if self._closed:
             raise ClosedError(f"session {self._stored.session} was released")
         if not self._lock.held:
             raise LostOwnershipError(f"session {self._stored.session} belongs to the parent of this process")
-        job = self._threads.submit(work, afterwards)
-        self._flight = job
-        try:
-            return await job.outcome()
-        finally:
-            self._flight = None
+        job = self._flight = self._threads.submit(work, afterwards)
+        return job
