@@ -344,6 +344,38 @@ def test_only_whole_answers_count_as_answers():
     assert story.log.fold.answers == 1
 
 
+def test_the_newest_owner_is_known_and_the_next_one_has_the_next_epoch():
+    log = empty()
+    for epoch in (1, 2, 3):
+        owner = log.append(ev.SessionOwner, owner=f"o{epoch}", epoch=epoch, resumed=epoch > 1)
+        assert log.fold.owner == owner
+    with pytest.raises(IllegalEventError, match="epoch 3 where 4 is next"):
+        log.append(ev.SessionOwner, owner="stale", epoch=3, resumed=True)
+
+
+def test_a_log_that_ends_in_a_run_knows_the_time_of_its_last_chunk():
+    log = Story().turn().step().log
+    for at in (50, 40, 70):
+        log.append(ev.AssistantChunk, turn=1, step=1, delta="x", at=at)
+    again = reopened(log, list(pack(log.entries)))
+    assert isinstance(again.entries[-1], ev.ChunkRun)
+    assert (again.fold.last_time, again.fold.next_seq) == (70, 5)
+
+
+def test_a_run_stands_only_where_its_chunks_may():
+    log = Story().turn().step().log
+    for _ in range(2):
+        log.append(ev.AssistantChunk, turn=1, step=1, delta="x")
+    *start, run = pack(log.entries)
+    for entries, why in [
+        ([*start, run, run], "seq 2"),
+        ([start[0], msgspec.structs.replace(run, seq=1)], "state turn"),
+        ([*start, msgspec.structs.replace(run, step=2)], "turn 1 step 2 is not open"),
+    ]:
+        with pytest.raises(IllegalEventError, match=why):
+            reopened(log, entries)
+
+
 def test_an_ignorable_event_of_an_unknown_type_is_stepped_over():
     raw = b'{"type":"weather/sun","seq":0,"time":7,"ignorable":true}'
     log = Log(HEADER, lambda: 0, CORE, [CORE.decode(raw)])
