@@ -214,3 +214,19 @@ def test_a_log_that_a_script_continues_knows_its_place(cli: Command, tmp_path: P
     cli.run("fork", "s1", "--to", "f1")
     cli.script(call("shell", command="echo no"), {"content": "no"}, {"content": "the third line"})
     assert "the third line" in cli.run("resume", "f1", "go on").out
+
+
+# --- sessions ------------------------------------------------------------------------------------------------------
+
+
+def test_a_listing_can_be_limited_and_says_that_there_is_more(cli: Command) -> None:
+    for session in ("s1", "s2", "s3"):
+        cli.finished(session)
+    every = cli.run("sessions", "--json").record()
+    assert cli.run("sessions", "--json", "--limit", "2").record() == every[:2]
+    limited = cli.run("sessions", "--limit", "2").out
+    assert (every[2]["session"] in limited, "there are more" in limited) == (False, True)
+    for words in (["--limit", "3"], ["--limit", "2", "--all"], []):
+        listed = cli.run("sessions", *words).out
+        assert (every[2]["session"] in listed, "there are more" in listed) == (True, False)
+    assert cli.run("sessions", "--limit", "0").status == 2

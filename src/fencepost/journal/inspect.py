@@ -12,6 +12,7 @@ given yet (law 8).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
@@ -232,7 +233,23 @@ def calls_beyond(known: dict[str, CallRecord], beyond: Iterable[ev.Entry]) -> li
 async def rows(store: Store, vocabulary: Vocabulary = CORE) -> list[SessionRow]:
     """All sessions, the latest first. A broken one is a marked row, never the end of the list."""
     found = [await _row(store, session, vocabulary) for session in await store.sessions()]
-    return sorted((row for row in found if row), key=lambda row: (row.updated, row.session), reverse=True)
+    return latest_first(row for row in found if row)
+
+
+def latest_first(found: Iterable[SessionRow], limit: int | None = None) -> list[SessionRow]:
+    """Rows in the order of a listing, `limit` of them or all."""
+    if limit is not None:
+        return heapq.nlargest(limit, found, key=_age)
+    return sorted(found, key=_age, reverse=True)
+
+
+def _age(row: SessionRow) -> tuple[int, str]:
+    return row.updated, row.session
+
+
+def unreadable(session: str, error: FencepostError) -> SessionRow:
+    """The row of a log that cannot be read: marked, never the end of the list."""
+    return SessionRow(session, "damaged", None, 0, f"({error})", 0, 0)
 
 
 async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow | None:
@@ -241,11 +258,12 @@ async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow
     except SessionNotFoundError:
         return None  # gone since it was listed
     except FencepostError as error:
-        return SessionRow(session, "damaged", None, 0, f"({error})", 0, 0)
-    return await off_loop(len(stored.entries), lambda: _row_of(fold_stored(stored, vocabulary)))
+        return unreadable(session, error)
+    return await off_loop(len(stored.entries), lambda: row_of(fold_stored(stored, vocabulary)))
 
 
-def _row_of(reading: Reading) -> SessionRow:
+def row_of(reading: Reading) -> SessionRow:
+    """The row of a session that was read."""
     stored, view = reading.stored, examine(reading)
     return SessionRow(
         session=stored.session,

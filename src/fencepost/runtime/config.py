@@ -114,6 +114,12 @@ def data_home(environ: Mapping[str, str]) -> Path:
     return Path(base) / "fencepost"
 
 
+def cache_home(environ: Mapping[str, str]) -> Path:
+    """The directory of what can be made again."""
+    base = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME", "~")).expanduser() / ".cache")
+    return Path(base) / "fencepost"
+
+
 def default_store(environ: Mapping[str, str]) -> str:
     """The store that is used if nothing else is said."""
     return f"jsonl:{data_home(environ) / 'sessions'}"

@@ -23,8 +23,10 @@ from fencepost.core.codec import Vocabulary
 from fencepost.errors import ClosedError, CompositionError, UsageError
 from fencepost.journal import fork as forking
 from fencepost.journal import inspect as looking
+from fencepost.journal.catalogue import Catalogue
 from fencepost.journal.session import Identity, Journal, Recovery
 from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.config import cache_home
 from fencepost.runtime.loop import Body
 from fencepost.runtime.models import Model
 from fencepost.runtime.plugin import Composition, Plugin
@@ -214,9 +216,15 @@ class Runtime:
         cut = forking.Cut(at, turn)
         return await forking.fork(self.store, parent, name, self.identity, self.vocabulary, cut)
 
-    async def sessions(self) -> list[looking.SessionRow]:
-        """All sessions of the store, the latest first, broken ones included."""
-        return await looking.rows(self.store, self.vocabulary)
+    async def sessions(self, limit: int | None = None) -> list[looking.SessionRow]:
+        """The sessions of the store, the latest first, broken ones included.
+
+        Of a large store a catalogue is kept in the user's cache directory; the store is only read.
+
+        Args:
+            limit: rows at most; all of them if left out.
+        """
+        return await Catalogue(self.store, self.vocabulary, cache_home(os.environ)).rows(limit)
 
     async def inspect(self, session: str) -> looking.Inspection:
         """Look at one session; changes no byte.

@@ -82,6 +82,8 @@ def _looking(commands: _Commands) -> None:
     """The commands that only read."""
     sessions = _command(commands, "sessions", "listing", "list the sessions of a store")
     sessions.add_argument("--json", action="store_true", help=RECORDS)
+    sessions.add_argument("--limit", metavar="N", type=int, help="rows at most (default: 50; with --json, all)")
+    sessions.add_argument("--all", action="store_true", help="all rows")
     sessions.add_argument("--trash", action="store_true", help="list what was deleted and can be restored")
     for name, module, about in (
         ("show", "showing", "draw a session as a timeline"),
