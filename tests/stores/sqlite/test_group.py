@@ -18,6 +18,7 @@ from fencepost.errors import (
     MediumError,
     NoSpaceError,
     StoreError,
+    UnsupportedError,
 )
 from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite.handle import SqliteHandle
@@ -246,16 +247,35 @@ def test_a_malformed_database_fails_the_gate_as_damaged(tmp_path: Path) -> None:
 
 
 def test_the_commit_is_synchronous_whatever_the_default(tmp_path: Path) -> None:
-    """The library's default may be anything; what counts is what the connection says when it is asked."""
-    from fencepost.stores.sqlite.connecting import close, open_writer
-    from fencepost.stores.sqlite.place import Place
+    """Here every connection of the process begins without syncs."""
 
-    connection = open_writer(Place(tmp_path / "a.db"), None, 1)
-    try:
-        assert connection.pragma("synchronous") == 2
-        assert connection.pragma("journal_mode") == "wal"
-    finally:
-        close(connection)
+    def careless(connection: apsw.Connection) -> None:
+        connection.pragma("synchronous", 0)
+
+    with Medium() as medium:
+
+        async def scenario(store: SqliteStore, handle: SqliteHandle) -> None:
+            before = medium.calls["sync", "-wal"]
+            await handle.append([note(2)], 2)
+            assert medium.calls["sync", "-wal"] == before + 1
+
+        apsw.connection_hooks.append(careless)
+        try:
+            run(tmp_path / "a.db", scenario, vfs=medium.name)
+        finally:
+            apsw.connection_hooks.remove(careless)
+
+
+def test_a_place_without_a_write_ahead_log_is_refused(tmp_path: Path) -> None:
+    """SQLite then says nothing and goes on with another journal, so it is asked."""
+
+    async def main() -> None:
+        async with store_at(tmp_path / "a.db", vfs="unix-dotfile") as store:
+            handle = await store.create(header())
+            with pytest.raises(UnsupportedError, match="write-ahead log"):
+                await handle.append([note(0)], 0)
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("gone", ["a.db", "a.db-wal"])

@@ -66,7 +66,7 @@ def test_reading_owning_and_failing_change_no_byte(tmp_path: Path, killed: bool)
         async with store_at(file) as store:
             assert await store.sessions() == ["s1"]
             await store.read("s1")
-            await store.suffix("s1", 2)
+            await store.entries_from("s1", 2)
             for _ in range(2):
                 handle = await store.own("s1")
                 assert await handle.set_aside() == 0
@@ -246,11 +246,11 @@ def test_a_suffix_is_read_without_what_stands_before_it(tmp_path: Path) -> None:
             await handle.append([note(seq)], seq)
         whole = lines_of((await store.read("s1")).entries)
         for start in (0, 1, 2, 39, 40, 59, 60, 99):
-            found = lines_of(await store.suffix("s1", start))
+            found = lines_of(await store.entries_from("s1", start))
             first = 2 if start in range(2, 40) else start
             assert found == whole[first:]
         with pytest.raises(SessionNotFoundError):
-            await store.suffix("nobody", 0)
+            await store.entries_from("nobody", 0)
 
     run(file, scenario)
     connection = apsw.Connection(str(file))
@@ -259,9 +259,9 @@ def test_a_suffix_is_read_without_what_stands_before_it(tmp_path: Path) -> None:
 
     async def damaged() -> None:
         async with store_at(file) as store:
-            assert len(await store.suffix("s1", 42)) == 18
+            assert len(await store.entries_from("s1", 42)) == 18
             with pytest.raises(DamagedError, match="behind seq 40"):
-                await store.suffix("s1", 40)
+                await store.entries_from("s1", 40)
 
     asyncio.run(damaged())
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -16,8 +18,9 @@ from fencepost.errors import (
     PermissionDeniedError,
     ReadOnlyError,
     StoreError,
+    UsageError,
 )
-from fencepost.stores.causes import kind_of
+from fencepost.stores.causes import kind_of, typed
 
 _BY_RESULT: dict[int, type[StoreError]] = {
     apsw.SQLITE_FULL: NoSpaceError,
@@ -57,6 +60,20 @@ def cause(error: apsw.Error, connection: apsw.Connection | None, doing: str, fil
     else:
         kind = _BY_RESULT.get(result, MediumError)
     return kind(f"{doing} {file} failed: {error} ({_name(error)})")
+
+
+@contextlib.contextmanager
+def reading(session: str, file: Path) -> Iterator[None]:
+    """Let whatever keeps a block from reading the database at `file` leave it as an error of the tree."""
+    try:
+        yield
+    except apsw.Error as error:
+        told = cause(error, None, "reading", file)
+        raise type(told)(f"session {session}: {told}") from error
+    except NotADirectoryError:
+        raise UsageError(f"{file.parent} is not a directory") from None
+    except OSError as error:
+        raise typed(error, session, "opening", file) from error
 
 
 def _name(error: apsw.Error) -> str:

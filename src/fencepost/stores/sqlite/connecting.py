@@ -3,7 +3,8 @@
 Rules:
     1. A linked SQLite that can corrupt a database, and a network file system, are refused before anything is opened.
     2. What makes a commit durable is set on each connection that writes, and read back: WAL, synchronous FULL, and on
-       macOS the full sync. SQLite ignores a setting that it does not take, so only the answer counts.
+       macOS the full sync. SQLite ignores a setting that it does not take, so only the answer counts. So is that what
+       is deleted is overwritten.
     3. A file that is not ours is left alone, with an error that says whose it is, as far as that can be said.
     4. Waiting for another process is bounded, and the pauses are short and uneven: many who wait come to their turn.
 """
@@ -202,7 +203,7 @@ def _make_ours(connection: apsw.Connection, place: Place) -> None:
 def _set_durable(connection: apsw.Connection, file: Path) -> None:
     """Rule 2."""
     _write_ahead(connection)
-    wanted = {"synchronous": _FULL}
+    wanted = {"synchronous": _FULL, "secure_delete": 1}
     if sys.platform == "darwin":
         wanted |= {"fullfsync": 1, "checkpoint_fullfsync": 1}
     for name, value in wanted.items():

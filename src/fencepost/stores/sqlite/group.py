@@ -20,7 +20,8 @@ import os
 import threading
 import time
 from asyncio import AbstractEventLoop, get_running_loop
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import apsw
 
@@ -33,6 +34,8 @@ from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.sessionlog import Head, SessionLog
 from fencepost.stores.sqlite.watermark import Watermark, acknowledged
 from fencepost.stores.threads import Job, Threads
+
+T = TypeVar("T")
 
 _GIVEN = "SELECT batch FROM head WHERE session = 0"
 _GIVE = "UPDATE head SET batch = ? WHERE session = 0"
@@ -114,9 +117,7 @@ class GroupWriter:
         Raises:
             ClosedError: after `close`.
         """
-        if self._pid != os.getpid():
-            _INHERITED.append((self._connection, self._dead))
-            self._start_over()
+        self._leave_parent()
         loop = get_running_loop()
         with self._lock:
             job = self._next.get(loop)
@@ -125,6 +126,23 @@ class GroupWriter:
                 self._next[loop] = job
             self._pending.append(append)
             return job
+
+    def apart(self, doing: str, work: Callable[[apsw.Connection], T]) -> Job[T]:
+        """Have `work` done in a transaction of its own, between two groups.
+
+        Args:
+            doing: which session, and what: for errors.
+
+        Raises:
+            ClosedError: after `close`.
+        """
+        self._leave_parent()
+        return self._threads.submit(lambda: self._apart(doing, work), self._note)
+
+    def _leave_parent(self) -> None:
+        if self._pid != os.getpid():
+            _INHERITED.append((self._connection, self._dead))
+            self._start_over()
 
     async def close(self) -> None:
         """Write what is pending, close the database, and take nothing more. Idempotent."""
@@ -188,6 +206,24 @@ class GroupWriter:
                 append.log.landed(append.landing)
         if committing:
             self._newest = batch + len(group)
+
+    def _apart(self, doing: str, work: Callable[[apsw.Connection], T]) -> T:
+        try:
+            connection = self._ready()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                found = work(connection)
+                connection.execute("COMMIT")
+            finally:
+                roll_back(connection)
+        except apsw.Error as error:
+            told = cause(error, self._connection, doing, self._place.file)
+            if result_of(error) not in TRANSIENT:
+                self._replace()
+            raise told from error
+        except OSError as error:
+            raise typed(error, doing, "opening", self._place.file) from error
+        return found
 
     def _fail(self, group: list[Append], error: BaseException) -> None:
         for append in group:

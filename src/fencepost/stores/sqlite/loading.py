@@ -31,6 +31,7 @@ _STRETCH = (
     f"SELECT {COLUMNS} FROM batch"  # noqa: S608 - a constant
     " WHERE id <= ?1 AND id > ?1 - ?2 AND session = ?3 ORDER BY id DESC"
 )
+_HEADS = "SELECT name, id, epoch, batch, next FROM session LEFT JOIN head ON head.session = session.id"
 _SHORTEST, _LONGEST = 1, 4096
 
 
@@ -66,6 +67,25 @@ def names(connection: apsw.Connection) -> list[str]:
         apsw.Error: the table cannot be read, or not to its end.
     """
     return [str(name) for (name,) in connection.execute("SELECT name FROM session")]
+
+
+def revisions(connection: apsw.Connection, place: Place) -> dict[str, str]:
+    """For each session a token that changes with its log, and with what is known of lost commits.
+
+    Raises:
+        apsw.Error: they cannot be told.
+    """
+    connection.execute("BEGIN")
+    try:
+        noted = acknowledged(place.watermark, str(connection.execute("SELECT id FROM meta").get))
+        given, lost = connection.execute("SELECT batch, (SELECT count(*) FROM lost) FROM head WHERE session = 0").get
+        doubt = f"{lost}-{noted if noted > given else ''}"
+        return {
+            str(name): f"{key}-{epoch}-{batch}-{following}-{doubt}"
+            for name, key, epoch, batch, following in connection.execute(_HEADS)
+        }
+    finally:
+        roll_back(connection)
 
 
 def exists(connection: apsw.Connection, session: str) -> bool:

@@ -4,6 +4,7 @@
                         FILE-journal while it is being made
     FILE-locks/         one lock file for each session
     FILE-files/         one directory for each session that has large outputs
+    FILE-trash/         the same of sessions that were deleted
     FILE-watermark      the newest batch that was acknowledged
 
 Rules:
@@ -36,6 +37,7 @@ class Place:
         self.journal = self._beside("-journal")
         self.locks = self._beside("-locks")
         self.watermark = self._beside("-watermark")
+        self.trash = self._beside("-trash")
         self._files = self._beside("-files")
         self._made = False
 
@@ -99,6 +101,22 @@ class Place:
                 if path in made:
                     raise
         self._made = True
+
+    def move(self, source: Path, target: Path) -> None:
+        """Give a directory that may be there another place, durably; the place's own directory is made if need be.
+
+        Raises:
+            OSError: that failed, or the place is taken.
+        """
+        if not source.exists():
+            return
+        if not target.parent.exists():
+            target.parent.mkdir(DIR_MODE)
+            target.parent.chmod(DIR_MODE)
+            sync_dir(target.parent.parent)
+        source.rename(target)
+        sync_dir(target.parent)
+        sync_dir(source.parent)
 
     def make_file(self) -> None:
         """Make an empty database file where there is none; what is noted of an earlier one is no longer true.

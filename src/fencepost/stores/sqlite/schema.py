@@ -6,6 +6,7 @@
     batch     one row for each append, in the order of commits: `data` is its entries, each in its canonical form and
               closed by a newline, `crc` covers session, seqs and data. `prev` is the same session's batch before it.
     lost      batches that were acknowledged and are gone: everything behind `after` up to `until`.
+    trash     rows of `session` that were deleted; their heads and batches stay where they are until they are purged.
     meta      the id of this database.
 
 Why batches stand in the order of commits and not each with its session: one commit for the gates of 256 sessions then
@@ -32,7 +33,7 @@ SOUND = (3, 51, 3)
 
 _TABLES = """
 CREATE TABLE session (
-    id      INTEGER PRIMARY KEY,
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,
     name    TEXT NOT NULL UNIQUE,
     header  BLOB NOT NULL,
     crc     INTEGER NOT NULL
@@ -57,6 +58,14 @@ CREATE TABLE batch (
 CREATE TABLE lost (
     after   INTEGER PRIMARY KEY,
     until   INTEGER NOT NULL
+) STRICT;
+CREATE TABLE trash (
+    number  INTEGER PRIMARY KEY AUTOINCREMENT,
+    deleted INTEGER NOT NULL,
+    session INTEGER NOT NULL,
+    name    TEXT NOT NULL,
+    header  BLOB NOT NULL,
+    crc     INTEGER NOT NULL
 ) STRICT;
 CREATE TABLE meta (
     id      TEXT PRIMARY KEY

@@ -14,11 +14,11 @@ import apsw
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Entry, Header
 from fencepost.errors import DamagedError, SessionExistsError, SessionNotFoundError, StoreError, UsageError
-from fencepost.stores.base import StoredLog
+from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
 from fencepost.stores.causes import typed
 from fencepost.stores.lock import SessionLock, owner_of
 from fencepost.stores.sqlite import loading, salvage
-from fencepost.stores.sqlite.causes import cause
+from fencepost.stores.sqlite.causes import reading
 from fencepost.stores.sqlite.connecting import refuse_surroundings
 from fencepost.stores.sqlite.group import GroupWriter
 from fencepost.stores.sqlite.handle import SqliteHandle
@@ -26,6 +26,7 @@ from fencepost.stores.sqlite.loading import Loaded
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.readers import Readers
 from fencepost.stores.sqlite.sessionlog import Head, SessionLog
+from fencepost.stores.sqlite.upkeep import SqliteUpkeep
 from fencepost.stores.threads import Threads
 
 PATIENCE = 10.0
@@ -68,6 +69,7 @@ class SqliteStore:
         self._readers = Readers(self._place, vfs, patience)
         self._writer = GroupWriter(self._place, vfs, patience)
         self._threads = Threads(_READERS, "fencepost-reader")
+        self._upkeep = SqliteUpkeep(self._place, self._readers, self._threads, self._writer)
         self._handles: set[SqliteHandle] = set()
 
     @property
@@ -102,18 +104,46 @@ class SqliteStore:
         """Read a session beside whoever owns it; see `Store.read`."""
         return await self._threads.submit(partial(self._read, session)).outcome()
 
-    async def suffix(self, session: str, start: int) -> list[Entry]:
+    async def entries_from(self, session: str, start: int) -> list[Entry]:
         """The entries of a session from the one that holds seq `start` on, without reading what stands before it.
 
         Raises:
             SessionNotFoundError: no such session here.
             DamagedError: they are not whole; `read` says how.
         """
-        return await self._threads.submit(partial(self._suffix, session, start)).outcome()
+        return await self._threads.submit(partial(self._entries_from, session, start)).outcome()
 
     async def sessions(self) -> list[str]:
         """The ids of all sessions, damaged ones included."""
         return await self._threads.submit(self._sessions).outcome()
+
+    async def revisions(self) -> dict[str, str]:
+        """A token for each session; see `Upkeep.revisions`."""
+        return await self._threads.submit(self._revisions).outcome()
+
+    async def owner(self, session: str) -> Owner | None:
+        """Who holds a session now; see `Upkeep.owner`."""
+        return await self._threads.submit(partial(self._owner, session)).outcome()
+
+    async def delete(self, session: str) -> None:
+        """Move a session into the trash; see `Upkeep.delete`."""
+        await self._upkeep.delete(session)
+
+    async def trash(self) -> list[Trashed]:
+        """What is in the trash; see `Upkeep.trash`."""
+        return await self._upkeep.trash()
+
+    async def restore(self, session: str) -> None:
+        """Take a session out of the trash; see `Upkeep.restore`."""
+        await self._upkeep.restore(session)
+
+    async def purge(self, before: int) -> int:
+        """Destroy what was deleted before a time; see `Upkeep.purge`."""
+        return await self._upkeep.purge(before)
+
+    async def compress(self, session: str) -> Compressed:
+        """A database has no such form; see `Upkeep.compress`."""
+        raise UsageError(f"session {session}: {self.url} keeps no compressed logs")
 
     async def close(self) -> None:
         """Release what is owned, and end the threads. Idempotent."""
@@ -132,7 +162,7 @@ class SqliteStore:
 
     def _create(self, header: Header, lock: SessionLock) -> SqliteHandle:
         session = header.session
-        with self._causes(session):
+        with reading(session, self._place.file):
             refuse_surroundings(self._place)
             self._refuse_taken(session)
             self._place.make()
@@ -143,10 +173,12 @@ class SqliteStore:
 
     def _own(self, session: str) -> SqliteHandle:
         lock = SessionLock(session, self._place.lock(session))
-        with self._causes(session):
+        with reading(session, self._place.file):
             self._require(session)
             self._place.make()
             with self._locked(lock):
+                with contextlib.suppress(*_UNREADABLE):
+                    self._upkeep.take_back(session)
                 loaded = self._loaded(session)
                 log = SessionLog(session, loaded.stored.header, loaded.head, loaded.refusal())
                 return self._handle(loaded.owned_by(owner_of(self._place.lock(session))), log, lock)
@@ -178,7 +210,7 @@ class SqliteStore:
 
     def _read(self, session: str) -> StoredLog:
         path = self._place.lock(session)
-        with self._causes(session):
+        with reading(session, self._place.file):
             for _ in range(_READ_AGAIN):
                 loaded = self._loaded(session)
                 owner = owner_of(path)
@@ -207,8 +239,8 @@ class SqliteStore:
         with self._readers.lent() as connection:
             return None if connection is None else loading.head_of(connection, session)
 
-    def _suffix(self, session: str, start: int) -> list[Entry]:
-        with self._causes(session):
+    def _entries_from(self, session: str, start: int) -> list[Entry]:
+        with reading(session, self._place.file):
             with self._readers.lent() as connection:
                 found = None
                 if connection is not None:
@@ -218,12 +250,28 @@ class SqliteStore:
             return found
 
     def _sessions(self) -> list[str]:
-        with self._causes("list"):
+        with reading("list", self._place.file):
             try:
                 with self._readers.lent() as connection:
                     return loading.names(connection) if connection is not None else []
             except _UNREADABLE:
                 return self._names_around()
+
+    def _revisions(self) -> dict[str, str]:
+        with reading("list", self._place.file):
+            try:
+                with self._readers.lent() as connection:
+                    return loading.revisions(connection, self._place) if connection is not None else {}
+            except _UNREADABLE:
+                stat = self._place.file.stat()
+                return dict.fromkeys(self._names_around(), f"malformed-{stat.st_size}-{stat.st_mtime_ns}")
+
+    def _owner(self, session: str) -> Owner | None:
+        path = self._place.lock(session)
+        try:
+            return owner_of(path)
+        except OSError as error:
+            raise typed(error, session, "reading", path) from error
 
     def _names_around(self) -> list[str]:
         """What can be found of the names where the database is malformed: in it, and in the names of the locks."""
@@ -234,15 +282,3 @@ class SqliteStore:
 
     def _not_found(self, session: str) -> SessionNotFoundError:
         return SessionNotFoundError(f"no session {session} in {self._place.file}")
-
-    @contextlib.contextmanager
-    def _causes(self, session: str) -> Iterator[None]:
-        try:
-            yield
-        except apsw.Error as error:
-            told = cause(error, None, "reading", self._place.file)
-            raise type(told)(f"session {session}: {told}") from error
-        except NotADirectoryError:
-            raise UsageError(f"{self._place.file.parent} is not a directory") from None
-        except OSError as error:
-            raise typed(error, session, "opening", self._place.file) from error
