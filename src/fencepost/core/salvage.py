@@ -5,8 +5,8 @@ A pure function of what a store could read. Rules:
     2. Where something is missing stands a `log/gap`; no damage that was reported goes without one.
     3. A whole record from beyond it takes the next free seq if the fold accepts it there, and is wrapped in a
        `log/salvaged` if not. None is left out; only one that is there already, to the byte, is not kept twice.
-    4. A turn, or a step, that begins beyond a gap first closes what is open: results of unknown outcome, as repair
-       writes them.
+    4. A turn, or a step, that begins or ends beyond a gap first closes what is open in its way: results of unknown
+       outcome, as repair writes them.
     5. Two records with one seq are two lines of events, by two writers. The first goes on; the second becomes a log of
        its own, from where it leaves the first. Each marks that there is another, and takes its innocence from it.
     6. In the end everything is closed, so that each log can be resumed and gone on with.
@@ -76,6 +76,7 @@ def salvage(
     breaks: Sequence[Break] = (),
     evidence: Evidence = NO_EVIDENCE,
     owner: str = "salvage",
+    at: int = 0,
 ) -> list[Line]:
     """The lines of events that a damaged log holds, the main one first.
 
@@ -85,14 +86,15 @@ def salvage(
         breaks: what is wrong, in order.
         evidence: what is known of lost bytes.
         owner: who writes the closing events.
+        at: the time of what is written where no event has one, in epoch milliseconds.
     """
     prefix, rest, why = legal(entries)
     if why is not None:
         breaks = (Break(None, f"an event stands where it may not: {why}"), *breaks)
     main, *others = branches(prefix, (*rest, *beyond))
     since = min((other.start for other in others), default=None)
-    mended = [_main(prefix, main, breaks, since, bool(others))]
-    mended += [_other(prefix, other) for other in others]
+    mended = [_main(_Mending(prefix, at), main, breaks, since, bool(others))]
+    mended += [_other(_Mending(list(_before(prefix, other.start)), at), other) for other in others]
     return [one.closed(evidence, owner) for one in mended]
 
 
@@ -166,7 +168,8 @@ def _line_for(seq: int, current: Branch, lines: list[Branch]) -> Branch:
 class _Mending:
     """A log that grows behind an intact prefix."""
 
-    def __init__(self, prefix: Sequence[ev.Entry]) -> None:
+    def __init__(self, prefix: Sequence[ev.Entry], at: int) -> None:
+        self._at = at
         self.fold = Fold()
         self.out: list[ev.Entry] = []
         for entry in prefix:
@@ -179,7 +182,7 @@ class _Mending:
         self.out.append(entry)
 
     def _write(self, cls: type[ev.Event], fields: dict[str, Any]) -> None:
-        self._take(make(cls, self.fold.next_seq, self.fold.last_time, fields)[0])
+        self._take(make(cls, self.fold.next_seq, self.fold.last_time or self._at, fields)[0])
 
     def gap(self, place: Break, lost: tuple[int, int | None] | None, since: int | None = None) -> None:
         """Mark that something is missing. How far its far side reaches is known, and set, in the end."""
@@ -205,13 +208,17 @@ class _Mending:
         self.wrapped += 1
 
     def _make_way(self, entry: ev.Entry) -> None:
-        """Close what is open before a later turn or step begins (rule 4)."""
+        """Close what has to be closed for a record to stand (rule 4)."""
         turn = self.fold.turn
         if turn is None or self.fold.state is State.IDLE:
             return
         if isinstance(entry, ev.TurnStart) and entry.turn > turn.number:
             self._close(closers(self.fold))
         elif isinstance(entry, ev.StepStart) and entry.turn == turn.number and entry.step > turn.step:
+            self._close(closers(self.fold)[:-1])
+        elif isinstance(entry, ev.StepEnd) and (entry.turn, entry.step) == (turn.number, turn.step):
+            self._close([closer for closer in closers(self.fold) if closer.cls is ev.ToolResult])
+        elif isinstance(entry, ev.TurnEnd) and entry.turn == turn.number:
             self._close(closers(self.fold)[:-1])
 
     def _close(self, owed: list[Closer]) -> None:
@@ -244,11 +251,9 @@ def _reaching(entry: ev.Entry, until: int) -> ev.Entry:
     return msgspec.structs.replace(entry, until=until if until > entry.seq else -1)
 
 
-def _main(
-    prefix: Sequence[ev.Entry], main: Branch, breaks: Sequence[Break], since: int | None, forked: bool
-) -> _Mending:
+def _main(mending: _Mending, main: Branch, breaks: Sequence[Break], since: int | None, forked: bool) -> _Mending:
     """The main line: the prefix, and what goes on with it."""
-    mending, left = _Mending(prefix), list(breaks)
+    left = list(breaks)
     expected = mending.kept
     if not left and (main.records or forked):
         left = [Break(None, "records stand behind the end")]
@@ -266,9 +271,8 @@ def _main(
     return mending
 
 
-def _other(prefix: Sequence[ev.Entry], branch: Branch) -> _Mending:
+def _other(mending: _Mending, branch: Branch) -> _Mending:
     """Another line: the prefix up to where it leaves, a mark, and what it says."""
-    mending = _Mending(list(_before(prefix, branch.start)))
     expected = mending.kept
     why = Break(None, f"another line of events leaves the main one here, in front of seq {branch.start}; this is it")
     mending.gap(why, (expected, branch.start - 1) if branch.start > expected else None)

@@ -12,8 +12,9 @@ given yet (law 8).
 
 from __future__ import annotations
 
+import contextlib
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -160,7 +161,7 @@ def examine(reading: Reading) -> Inspection:
     """The inspection of a session that was read."""
     stored, fold = reading.stored, reading.fold
     state, problem = state_of(reading)
-    records = calls_beyond(fold.calls, reading.beyond)
+    records = calls_beyond(fold.calls, (*unwrapped(fold.salvaged), *reading.beyond), second_line(reading))
     return Inspection(
         session=stored.session,
         state=state,
@@ -205,28 +206,49 @@ def _view(record: CallRecord, reading: Reading) -> CallView:
     )
 
 
-def calls_beyond(known: dict[str, CallRecord], beyond: Iterable[ev.Entry]) -> list[CallRecord]:
+def unwrapped(salvaged: Iterable[ev.Salvaged]) -> Iterator[ev.Entry]:
+    """The records that salvage could not put into their place, as what they were."""
+    for event in salvaged:
+        with contextlib.suppress(NotARecordError):  # of a plugin's type that is not whole: nothing about a call
+            yield CORE.decode(event.original.encode())
+
+
+def second_line(reading: Reading) -> int | None:
+    """The seq in front of which another line of events leaves the intact prefix; None where there is none."""
+    first = min((entry.seq for entry in reading.beyond), default=reading.fold.next_seq)
+    return first if first < reading.fold.next_seq else None
+
+
+def calls_beyond(
+    known: dict[str, CallRecord], beyond: Iterable[ev.Entry], since: int | None = None
+) -> list[CallRecord]:
     """The calls of the intact prefix, completed and extended by what whole events on the far side of damage say.
 
-    Those events are facts all the same: a result there is a result. What they cannot do is prove an absence.
+    Those events are facts all the same: a result there is a result. What they cannot do is prove an absence, so every
+    call that they speak of is doubtful, and with two lines of events every call that both may speak of.
     """
     records = {name: msgspec.structs.replace(record) for name, record in known.items()}
+    for record in records.values():
+        if since is not None and record.result is not None and record.result.seq >= since:
+            record.doubtful = True
     for event in beyond:
         if isinstance(event, ev.AssistantMessage):
             for call in ev.calls_of(event):
                 records.setdefault(
                     call.call_id,
                     CallRecord(call.call_id, call.name, call.arguments, event.turn, event.step, -1),
-                )
+                ).doubtful = True
         elif isinstance(event, ev.ToolCall):
             text = msgspec.json.encode(event.arguments).decode()
             record = records.setdefault(
                 event.call_id, CallRecord(event.call_id, event.name, text, event.turn, event.step, -1)
             )
             record.admitted = event
+            record.doubtful = True
         elif isinstance(event, ev.ToolResult):
             record = records.setdefault(event.call_id, CallRecord(event.call_id, "", "", event.turn, event.step, -1))
             record.result = record.result or event
+            record.doubtful = True
     return list(records.values())
 
 
