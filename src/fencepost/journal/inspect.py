@@ -129,7 +129,7 @@ def state_of(reading: Reading) -> tuple[SessionState, str | None]:
     if stored.damage:
         first = stored.damage[0]
         more = f" (and {len(stored.damage) - 1} more places)" if len(stored.damage) > 1 else ""
-        return "damaged", f"at byte {first.offset}: {first.reason}{more}"
+        return "damaged", f"at {first.where}: {first.reason}{more}"
     if stored.refusal is not None:
         return "unsupported", stored.refusal
     if stored.header is None:

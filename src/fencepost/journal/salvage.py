@@ -170,7 +170,7 @@ async def set_torn_aside(store: Store, session: str) -> int:
         stored = handle.stored
         if stored.damage or stored.header is None:
             next_act = f"Write what is intact into a new session with `fencepost doctor {session} --salvage NEW`"
-            first = f" at {stored.damage[0].offset}: {stored.damage[0].reason}" if stored.damage else ""
+            first = f" at {stored.damage[0].where}: {stored.damage[0].reason}" if stored.damage else ""
             raise DamagedError(f"session {session} is damaged{first}; it is never cut", next_act=next_act)
         if stored.refusal is not None:
             raise UnsupportedError(f"session {session} is left as it is: {stored.refusal}")

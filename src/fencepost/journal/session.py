@@ -274,7 +274,7 @@ def continuable(stored: StoredLog, entries: Sequence[ev.Entry]) -> ev.Header:
     """
     if stored.damage or stored.header is None:
         first = stored.damage[0] if stored.damage else None
-        where = f" at byte {first.offset}: {first.reason}" if first else ": its header cannot be read"
+        where = f" at {first.where}: {first.reason}" if first else ": its header cannot be read"
         raise DamagedError(f"session {stored.session} is damaged{where}")
     why = stored.refusal or refusal(entries)
     if why is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -30,6 +30,13 @@ class Damage(msgspec.Struct, frozen=True):
     reason: str
     length: int = 0
     """Bytes concerned; 0 where that cannot be said."""
+    unit: Literal["byte", "row"] = "byte"
+    """What `offset` counts."""
+
+    @property
+    def where(self) -> str:
+        """The place, in two words for people."""
+        return f"{self.unit} {self.offset}"
 
 
 class Owner(msgspec.Struct, frozen=True):

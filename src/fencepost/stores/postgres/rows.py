@@ -12,12 +12,15 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, Union
+
+import msgspec
 
 from fencepost.core import codec
-from fencepost.core.events import Entry, Header
+from fencepost.core.events import ChunkRun, Entry, Header
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.errors import EncodingRefusedError, IllegalEventError
 from fencepost.stores import headers
@@ -76,10 +79,10 @@ def behind(entries: Sequence[Entry], seq: int) -> list[Entry]:
 def read_header(body: bytes, crc: int) -> tuple[Header | None, str | None, Damage | None]:
     """The header of a session; why its log may not be continued, or None; what is wrong with it, or None."""
     if checksum(body) != crc:
-        return None, None, Damage(0, "the header's checksum does not match")
+        return None, None, Damage(0, "the header's checksum does not match", unit="row")
     header, refusal = headers.read_header(body), headers.newer(headers.format_of(body))
     if header is None and refusal is None:
-        return None, None, Damage(0, "the header is not whole")
+        return None, None, Damage(0, "the header is not whole", unit="row")
     return header, refusal, None
 
 
@@ -102,31 +105,53 @@ class Assembly:
         self.evidence: Evidence = NO_EVIDENCE
         self._end = end
         self._decode = vocabulary.decode
+        self._decode_lines = _lines(vocabulary)
         self._due: int | None = start
         """The seq that the next row should have; None behind a row that cannot say how many events it holds."""
 
-    def take(self, rows: Iterable[Row]) -> None:
-        """Take the next rows in."""
-        for seq, crc, body in rows:
-            self.size += len(body)
-            if seq != self._due:
-                self._misplaced(seq)
-            try:
-                entry = self._whole(seq, crc, body)
-            except codec.NotARecordError as error:
-                self._damaged(seq, str(error), len(body))
-                self._due = None
-                self._lost(body)
-                continue
-            self._due = codec.last_seq(entry) + 1
-            if self._end is not None and self._due > self._end:
-                self._damaged(seq, f"a row behind the end of the log, which is at seq {self._end}", len(body))
-            if self.damage:
-                self.beyond.append(entry)
-                self._lost(body)
-            else:
-                self.entries.append(entry)
-                self.next_seq = self._due
+    def take(self, rows: Sequence[Row]) -> None:
+        """Take the next rows in. What is as it should be is read as one block; anything else row by row."""
+        if rows and not self._quick(rows):
+            for row in rows:
+                self._one(*row)
+
+    def _quick(self, rows: Sequence[Row]) -> bool:
+        """Take rows in as a block, if that gives the very same entries; else nothing was taken."""
+        seqs, crcs, bodies = zip(*rows, strict=True)
+        if self.damage or any(zlib.crc32(body) - _SHIFT != crc for body, crc in zip(bodies, crcs, strict=True)):
+            return False
+        try:
+            entries = self._decode_lines(b"\n".join(bodies))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return False
+        due = _end_of(entries, seqs, self.next_seq)
+        if due is None or self._end is None or due > self._end:
+            return False
+        self.entries += entries
+        self.size += sum(map(len, bodies))
+        self.next_seq = self._due = due
+        return True
+
+    def _one(self, seq: int, crc: int, body: bytes) -> None:
+        self.size += len(body)
+        if seq != self._due:
+            self._misplaced(seq)
+        try:
+            entry = self._whole(seq, crc, body)
+        except codec.NotARecordError as error:
+            self._damaged(seq, str(error), len(body))
+            self._due = None
+            self._lost(body)
+            return
+        self._due = codec.last_seq(entry) + 1
+        if self._end is not None and self._due > self._end:
+            self._damaged(seq, f"a row behind the end of the log, which is at seq {self._end}", len(body))
+        if self.damage:
+            self.beyond.append(entry)
+            self._lost(body)
+        else:
+            self.entries.append(entry)
+            self.next_seq = self._due
 
     def finish(self) -> None:
         """All rows were taken."""
@@ -152,7 +177,7 @@ class Assembly:
             self._damaged(seq, f"two rows hold seq {seq}")
 
     def _damaged(self, seq: int, reason: str, length: int = 0) -> None:
-        self.damage.append(Damage(seq, reason, length))
+        self.damage.append(Damage(seq, reason, length, "row"))
         self.evidence = self.evidence.joined(Evidence(blind_at=(seq,)))
 
     def _lost(self, body: bytes) -> None:
@@ -160,3 +185,24 @@ class Assembly:
         named = lost_bytes(body, 0).named
         if named:
             self.evidence = self.evidence.joined(Evidence(named))
+
+
+@functools.cache
+def _lines(vocabulary: codec.Vocabulary) -> Callable[[bytes], list[Any]]:
+    """What decodes lines of events that `vocabulary` declares, and of no others."""
+    return msgspec.json.Decoder(Union[(*vocabulary.types, ChunkRun)]).decode_lines
+
+
+def _end_of(entries: list[Any], seqs: Sequence[int], due: int) -> int | None:
+    """The seq behind some entries that stand in rows with these seqs; None unless all are dense and whole."""
+    if len(entries) != len(seqs):
+        return None
+    for entry, seq in zip(entries, seqs, strict=True):
+        if not entry.seq == seq == due:
+            return None
+        due += 1
+        if type(entry) is ChunkRun:
+            due += entry.n - 1
+            if len(entry.dt) != entry.n - 1:
+                return None
+    return due

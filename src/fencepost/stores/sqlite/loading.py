@@ -172,7 +172,7 @@ def _read_around(
     read = read_rows(key, rows, head.next if head else -1, vocabulary or codec.CORE)
     if not read.damage:
         evidence = Evidence(blind_at=(read.next_seq,))
-        read = msgspec.structs.replace(read, damage=(Damage(read.next_seq, why),), evidence=evidence)
+        read = msgspec.structs.replace(read, damage=(Damage(read.next_seq, why, unit="row"),), evidence=evidence)
     return rows, read
 
 
@@ -180,7 +180,7 @@ def nothing_left(place: Place, session: str, why: str) -> Loaded | None:
     """A session that cannot be reached any more; None where there is no sign that it ever was."""
     if session not in place.locked_once():
         return None
-    damage = Damage(0, f"nothing of it can be read any more from {place.file}: {why}")
+    damage = Damage(0, f"nothing of it can be read any more from {place.file}: {why}", unit="row")
     return Loaded(StoredLog(session=session, header=None, entries=(), damage=(damage,)), None)
 
 
@@ -266,7 +266,7 @@ def judged(
     refusal = newer(format_of(line)) if intact else None
     damage = read.damage
     if refusal is None and known is None:
-        damage = (Damage(0, "the header is not what was written", len(line)), *damage)
+        damage = (Damage(0, "the header is not what was written", len(line), "row"), *damage)
     if refusal is None and vocabulary is not None:
         refusal = codec.refusal(read.entries)
     stored = StoredLog(

@@ -107,7 +107,7 @@ class _Reading:
             self.intact = row.next
 
     def _bad(self, seq: int, why: str, length: int = 0) -> None:
-        self.damage.append(Damage(seq, why, length))
+        self.damage.append(Damage(seq, why, length, "row"))
 
     def _entries(self, row: Row) -> tuple[list[ev.Entry], str]:
         """The entries of one row; where it is not whole, those lines that are, and why it is not."""
