@@ -152,6 +152,7 @@ def test_the_torn_tail_is_set_aside_under_the_lock_before_the_first_append(tmp_p
         assert recovery.set_aside == len(torn)
         assert [item.verdict for item in recovery.calls] == ["outcome_unknown"]
         assert journal.log.fold.owner.set_aside == len(torn)
+        assert journal.log.fold.calls["call-1"].result.code == v.TOOL_OUTCOME_UNKNOWN
         await journal.close()
         kept = files(tmp_path)
         assert torn in kept.values(), "moved, not lost"
@@ -176,6 +177,7 @@ def test_evidence_that_an_earlier_owner_set_aside_still_counts(tmp_path):
         journal, recovery = await resume(tmp_path)
         assert [(item.verdict, item.code) for item in recovery.calls] == [("outcome_unknown", v.TOOL_OUTCOME_UNKNOWN)]
         assert recovery.set_aside == 0
+        assert journal.log.fold.calls["call-1"].result.code == v.TOOL_OUTCOME_UNKNOWN
         await journal.close()
 
     run(scenario)
