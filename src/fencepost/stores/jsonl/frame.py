@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
 from fencepost.core import codec
 from fencepost.core import events as ev
+from fencepost.core.upgrades import CHAIN, Chain, leads_here, upgraded_event, upgraded_header
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.stores.base import Damage
+from fencepost.stores.headers import format_of, newer, read_header
 from fencepost.stores.jsonl.blocks import block_end, block_reader
 
 _COMMIT_START = b'{"type":"commit","seq":'
@@ -42,7 +44,8 @@ class Framed(msgspec.Struct, frozen=True, kw_only=True):
     """What the bytes of a log say.
 
     Attributes:
-        header, entries, beyond, damage, evidence: as in `StoredLog`.
+        header, entries, beyond, damage, evidence: as in `StoredLog`; upgraded where the log is older.
+        format: the format that the bytes are in, None where they do not say.
         next_seq: what the next entry's seq has to be.
         refusal: why the log may not be continued, a clause; None where it may.
         missing: bytes of unknown content are gone at the end, a commit line at least.
@@ -56,6 +59,7 @@ class Framed(msgspec.Struct, frozen=True, kw_only=True):
     entries: list[ev.Entry]
     next_seq: int
     evidence: Evidence
+    format: int | None
     refusal: str | None
     beyond: list[ev.Entry] = []
     damage: tuple[Damage, ...] = ()
@@ -63,6 +67,9 @@ class Framed(msgspec.Struct, frozen=True, kw_only=True):
     torn: bytes = b""
     owes_newline: bool = False
     crc: int = 0
+
+
+_NO_HEADER = "the header lacks what a header has"
 
 
 class _Commit(msgspec.Struct, frozen=True):
@@ -82,25 +89,13 @@ def commit_line(seq: int, crc: int) -> bytes:
     return b'{"type":"commit","seq":%d,"crc":"%08x"}\n' % (seq, crc)
 
 
-def read_log(data: bytes, vocabulary: codec.Vocabulary = codec.CORE) -> Framed:
-    """Everything that can be said about the bytes of a log."""
-    return _Reading(data, vocabulary).result()
+def read_log(data: bytes, vocabulary: codec.Vocabulary = codec.CORE, chain: Chain = CHAIN) -> Framed:
+    """Everything that can be said about the bytes of a log.
 
-
-def read_header(line: bytes) -> ev.Header | None:
-    """The header from the first line of a log, or None where it is none."""
-    try:
-        return _HEADER.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-class _HeaderPeek(msgspec.Struct, tag_field="type", tag="session"):
-    format: int
-
-
-_HEADER = msgspec.json.Decoder(ev.Header)
-_HEADER_PEEK = msgspec.json.Decoder(_HeaderPeek)
+    Args:
+        chain: the steps through which older formats are read.
+    """
+    return _Reading(data, vocabulary, chain).result()
 
 
 def _commit_behind(data: bytes, pos: int) -> _Commit | None:
@@ -119,10 +114,12 @@ def _commit_behind(data: bytes, pos: int) -> _Commit | None:
 class _Reading:
     """One pass over the bytes of a log."""
 
-    def __init__(self, data: bytes, vocabulary: codec.Vocabulary) -> None:
+    def __init__(self, data: bytes, vocabulary: codec.Vocabulary, chain: Chain = CHAIN) -> None:
         self.data = data
         self.view = memoryview(data)
-        self.decode = vocabulary.decode
+        self.chain = chain
+        self.format: int | None = None
+        self.decode: Callable[..., ev.Entry] = vocabulary.decode
         self.read_block = block_reader(vocabulary)
         self.header: ev.Header | None = None
         self.refusal: str | None = None
@@ -146,6 +143,7 @@ class _Reading:
             header=self.header,
             entries=self.entries,
             next_seq=self.next_seq,
+            format=self.format,
             refusal=self.refusal,
             evidence=lost_bytes(torn, self.next_seq) if missing else NO_EVIDENCE,
             missing=missing,
@@ -160,6 +158,7 @@ class _Reading:
             header=self.header,
             entries=self.entries,
             next_seq=self.next_seq,
+            format=self.format,
             refusal=self.refusal,
             evidence=lost_bytes(self.data[damage.offset :], self.next_seq),
             beyond=list(self._records(damage.offset)),
@@ -172,16 +171,35 @@ class _Reading:
         """Read the first line; returns where the next one begins."""
         end = self.data.find(b"\n")
         line = self.data if end < 0 else self.data[:end]
+        number = self.format = format_of(line)
+        if number is None:
+            raise _BadLine(0, "the header is not whole" if self.data else "the log is empty")
         self.header = read_header(line)
-        try:
-            peek = _HEADER_PEEK.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise _BadLine(0, "the header is not whole" if self.data else "the log is empty") from None
-        if peek.format > codec.FORMAT:
-            self.refusal = f"it was written by a newer fencepost (format {peek.format}; this one knows {codec.FORMAT})"
-        elif self.header is None:
-            raise _BadLine(0, "the header lacks what a header has")
+        self.refusal = newer(number)
+        if number < codec.FORMAT:
+            self._read_older(line, number)
+        elif self.header is None and self.refusal is None:
+            raise _BadLine(0, _NO_HEADER)
         return len(line) if end < 0 else end + 1
+
+    def _read_older(self, line: bytes, number: int) -> None:
+        """Read what follows through the steps that lead from its format to this one."""
+        if not leads_here(number, self.chain):
+            self.refusal = f"it was written by an older fencepost (format {number}), which this one cannot read"
+            return
+        try:
+            self.header = read_header(upgraded_header(line, number, self.chain))
+        except codec.NotARecordError:
+            self.header = None
+        if self.header is None:
+            raise _BadLine(0, _NO_HEADER)
+        decode, chain = self.decode, self.chain
+
+        def older(line: bytes | memoryview, *, vouched: bool = False) -> ev.Entry:
+            return decode(upgraded_event(bytes(line), number, chain), vouched=vouched)
+
+        self.decode = older
+        self.read_block = lambda *_: None  # it reads this release's lines only
 
     def _batches(self, start: int) -> None:
         """Read all that stands before the last commit line."""

@@ -27,6 +27,10 @@ class SessionPaths:
         self.lock = self.dir / "lock"
         self.watermark = self.dir / "watermark"
 
+    def original(self, number: int) -> Path:
+        """Where the log stays as it was, in an older format, when it is rewritten."""
+        return self.dir / f"log.format{number}.jsonl"
+
     def side_file(self, seq: int, offset: int) -> Path:
         """Where the torn bytes go that stood at `offset`, where `seq` would have been next."""
         return self.dir / f"tail-{seq}-{offset}.bin"

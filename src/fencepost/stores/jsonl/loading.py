@@ -13,12 +13,14 @@ import re
 import msgspec
 
 from fencepost.core import codec
+from fencepost.core.upgrades import CHAIN, Chain
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.errors import DamagedError, StoreError, UnsupportedError
 from fencepost.stores.base import Damage, Owner, StoredLog
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import Framed, read_log
 from fencepost.stores.jsonl.layout import SessionPaths, side_file_seq
+from fencepost.stores.jsonl.renewing import Outdated
 
 HINT = b"%020d\n"
 """The form of the watermark file: one seq, always as long."""
@@ -42,6 +44,13 @@ class Loaded(msgspec.Struct, frozen=True):
     length: int
     packed: bytes | None = None
 
+    def outdated(self) -> Outdated | None:
+        """What has to be rewritten before this log is continued, or None."""
+        number, header = self.framed.format, self.stored.header
+        if number is None or number >= codec.FORMAT or header is None:
+            return None
+        return Outdated(number, header, self.stored.entries)
+
     def refusal(self) -> tuple[type[StoreError], str] | None:
         """The error that every append to this log raises, or None."""
         stored = self.stored
@@ -57,24 +66,27 @@ class Loaded(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self.stored, owner=owner)
 
 
-def load(disk: Disk, paths: SessionPaths, session: str, vocabulary: codec.Vocabulary | None) -> Loaded:
+def load(
+    disk: Disk, paths: SessionPaths, session: str, vocabulary: codec.Vocabulary | None, chain: Chain = CHAIN
+) -> Loaded:
     """Read a session.
 
     Args:
         vocabulary: the declared event types; without one, types beyond the core's are kept and not judged.
+        chain: the steps through which older formats are read.
 
     Raises:
         OSError: the log, or its directory, cannot be read.
     """
     hint = _hint(disk, paths)  # before the log: a living owner moves both forward
     stat, data, packed, flaw = _bytes(disk, paths)
-    framed = read_log(data, vocabulary or codec.CORE)
+    framed = read_log(data, vocabulary or codec.CORE, chain)
     last = framed.next_seq - 1
     evidence = framed.evidence.joined(_set_aside(disk, paths))
     cut = hint > last
     if (cut and not framed.missing) or flaw:
         evidence = evidence.joined(Evidence(blind_at=(framed.next_seq,)))
-    refusal = f"{paths.log}: {framed.refusal}" if framed.refusal else None
+    refusal = f"{paths.packed if packed else paths.log}: {framed.refusal}" if framed.refusal else None
     if refusal is None and vocabulary is not None:
         refusal = codec.refusal(framed.entries)
     stored = StoredLog(

@@ -38,10 +38,8 @@ from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.frame import commit_line
 from fencepost.stores.jsonl.layout import SessionPaths
 from fencepost.stores.jsonl.loading import HINT, Loaded
+from fencepost.stores.jsonl.renewing import Outdated, in_bites, renew_log
 from fencepost.stores.jsonl.wholefile import again, write_all, write_file
-
-FIRST = 128
-"""Entries behind one commit line in the batch that makes a log: a fork or a copy brings all of them at once."""
 
 
 class LogFile:
@@ -71,6 +69,9 @@ class LogFile:
         """The torn tail that is still to be set aside. Empty: no bytes, but some are known to be missing."""
         self._packed: bytes | None = None
         """The log's bytes, where its file is the compressed one."""
+        self._outdated: Outdated | None = None
+        """The log as it was read, where its file is in an older format."""
+        self._renewing = False
         self._unsynced = b""
         """What a failed sync may have left behind `_length`, whole, in part or as NULs."""
         self._refusal: tuple[type[StoreError], str] | None = None
@@ -93,6 +94,7 @@ class LogFile:
         log._inode = loaded.stat.st_ino
         log._length = loaded.length
         log._packed = loaded.packed
+        log._outdated = loaded.outdated()
         log._crc = framed.crc
         log._owed = b"\n" if framed.owes_newline else b""
         log._torn = framed.torn if loaded.missing else None
@@ -108,11 +110,11 @@ class LogFile:
             raise LostOwnershipError(
                 f"session {self._session}: seq {expected_seq} was to be appended where {self.next_seq} is next"
             )
+        self._modernise()
         batch, next_seq = self._batch(entries)
         if self._inode is None:
             self._create(batch)
         else:
-            self._unpack()
             if self._torn is not None:
                 self.set_aside()
             self._extend(batch)
@@ -127,6 +129,9 @@ class LogFile:
         torn = self._torn
         if torn is None:
             return 0
+        if self._outdated is not None:
+            self._modernise()
+            return len(torn)
         self._unpack()
         fd = self._opened()
         self._compare(fd)
@@ -182,16 +187,12 @@ class LogFile:
     def _batch(self, entries: Sequence[ev.Entry]) -> tuple[bytes, int]:
         """The bytes of a batch, its commit line included, and the seq that follows it.
 
-        The first one makes the whole file, so it may be long, and is closed by more than one commit line: who reads it
-        takes it in as many bites, and a rotten byte costs one of them.
+        The first one makes the whole file, and a fork or a copy brings all of its entries at once.
         """
-        parts, crc, seq = [self._owed], self._crc, self.next_seq
-        bite = len(entries) if self._inode is not None else FIRST
-        for start in range(0, len(entries), bite):
-            lines, seq = batch_lines(self._session, entries[start : start + bite], seq)
-            parts += (lines, commit_line(seq - 1, zlib.crc32(lines, crc)))
-            crc = 0
-        return b"".join(parts), seq
+        if self._inode is None:
+            return in_bites(self._session, self._owed, entries)
+        lines, seq = batch_lines(self._session, entries, self.next_seq)
+        return b"".join((self._owed, lines, commit_line(seq - 1, zlib.crc32(lines, self._crc)))), seq
 
     # --- an existing file ---------------------------------------------------------------------------------------
 
@@ -280,6 +281,22 @@ class LogFile:
         with self._typed("unpacking", self._paths.packed):
             self._inode = restore_log(self._disk, self._paths, self._packed)
         self._packed = None
+
+    def _modernise(self) -> None:
+        """Bring the file into the form that this release appends to: plain, and of its own format."""
+        self._unpack()
+        if self._outdated is None:
+            return
+        if not self._renewing:  # else an attempt that failed may have put the new one there already
+            self._compare(self._opened())
+            if self._torn is not None:
+                self._keep_aside(self._torn)
+            self._close(self._fd)
+            self._fd, self._renewing = -1, True
+        with self._typed("rewriting"):
+            self._inode, self._length = renew_log(self._disk, self._paths, self._outdated)
+        self._outdated = self._torn = None
+        self._owed, self._crc = b"", 0
 
     # --- a new file ---------------------------------------------------------------------------------------------
 

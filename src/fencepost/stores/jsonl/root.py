@@ -12,9 +12,9 @@ from pathlib import Path
 
 from fencepost.errors import SessionExistsError
 from fencepost.stores.causes import typed
+from fencepost.stores.headers import read_header
 from fencepost.stores.jsonl.causes import not_a_directory, not_found
 from fencepost.stores.jsonl.disk import Disk
-from fencepost.stores.jsonl.frame import read_header
 from fencepost.stores.jsonl.layout import LOGS, SessionPaths, side_file_seq
 from fencepost.stores.lock import SessionLock
 from fencepost.stores.names import is_shortened, segment, session_of

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Header
+from fencepost.core.upgrades import CHAIN, Chain
 from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.handle import FileHandle
@@ -38,6 +39,7 @@ class JsonlStore:
         root: a directory; made, mode 0700, where it is missing.
         vocabulary: the declared event types. With one, a log that holds others is refused to its next owner; without
             one the store keeps them untouched and leaves the judgement to whoever folds the log.
+        chain: the steps through which logs of older releases are read.
         disk: the operating system's part.
         threads: writer threads at most; the kernel merges syncs of different files that run at the same time.
     """
@@ -49,13 +51,15 @@ class JsonlStore:
         root: Path | str,
         *,
         vocabulary: Vocabulary | None = None,
+        chain: Chain = CHAIN,
         disk: Disk | None = None,
         threads: int = 16,
     ) -> None:
         self._vocabulary = vocabulary
+        self._chain = chain
         self._disk = disk or Disk()
         self._root = Root(self._disk, Path(root).absolute())
-        self._upkeep = FileUpkeep(self._disk, self._root)
+        self._upkeep = FileUpkeep(self._disk, self._root, chain)
         self._writers = Threads(threads, "fencepost-writer")
         self._readers = Threads(_READERS, "fencepost-reader")
         self._handles: set[FileHandle] = set()
@@ -162,7 +166,7 @@ class JsonlStore:
         self._root.require(session, paths)
         with self._root.locked(session, paths) as lock:
             self._root.require(session, paths)
-            loaded = load(self._disk, paths, session, self._vocabulary)
+            loaded = load(self._disk, paths, session, self._vocabulary, self._chain)
             stored = loaded.owned_by(owner_of(paths.lock))
             return self._handle(stored, LogFile.existing(self._disk, paths, loaded), lock)
 
@@ -178,7 +182,7 @@ class JsonlStore:
         self._root.require(session, paths)
         with self._root.causes(session, "reading", paths.log):
             for _ in range(_READ_AGAIN):
-                loaded = load(self._disk, paths, session, self._vocabulary)
+                loaded = load(self._disk, paths, session, self._vocabulary, self._chain)
                 owner = owner_of(paths.lock)
                 # Nobody holds it now, and it is as it was read: so nobody wrote meanwhile.
                 if owner is not None or _same(self._root.stat(paths), loaded.stat):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+from fencepost.core.upgrades import CHAIN, Chain
 from fencepost.errors import HeldError, MediumError, SessionExistsError, SessionNotFoundError
 from fencepost.stores.base import Compressed, Trashed
 from fencepost.stores.causes import typed
@@ -22,8 +23,9 @@ from fencepost.stores.names import is_shortened, segment, session_of
 class FileUpkeep:
     """Looks after the sessions of one root. Synchronous; threads are the store's business."""
 
-    def __init__(self, disk: Disk, root: Root) -> None:
+    def __init__(self, disk: Disk, root: Root, chain: Chain = CHAIN) -> None:
         self._disk = disk
+        self._chain = chain
         self._root = root
         self._trash = Trash(disk, root.path)
 
@@ -111,7 +113,7 @@ class FileUpkeep:
     def _compressed(self, session: str, paths: SessionPaths) -> Compressed:
         from fencepost.stores.jsonl.packing import PackingError, compress_log  # needs a library that most never load
 
-        loaded = load(self._disk, paths, session, None)
+        loaded = load(self._disk, paths, session, None, self._chain)
         refusal = loaded.refusal()
         if refusal is not None:
             kind, why = refusal
