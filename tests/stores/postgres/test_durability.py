@@ -15,19 +15,26 @@ from fencepost.core import codec
 from fencepost.core import events as ev
 from fencepost.errors import DamagedError, SessionNotFoundError, UnsupportedError
 from fencepost.journal.inspect import inspect
+from fencepost.stores.postgres.rounds import Batch
 
 Sql = Callable[..., list[tuple]]
 
 SPY = """
-CREATE TABLE spied (what text, setting text);
+CREATE TABLE spied (id serial, what text, setting text);
 CREATE FUNCTION spy() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    what text := CASE WHEN TG_TABLE_NAME = 'entry' THEN 'entry' WHEN TG_OP = 'INSERT' THEN 'reserve' ELSE 'renew' END;
 BEGIN
-    EXECUTE format('INSERT INTO %I.spied VALUES (%L, current_setting(%L))',
-        TG_TABLE_SCHEMA, TG_TABLE_NAME, 'synchronous_commit');
+    IF TG_TABLE_NAME = 'head' AND TG_OP = 'UPDATE' THEN
+        what := CASE WHEN NEW.pid IS NULL THEN 'release' WHEN NEW.epoch <> OLD.epoch THEN 'own'
+            WHEN NEW.next_seq <> OLD.next_seq THEN 'append' ELSE 'renew' END;
+    END IF;
+    EXECUTE format('INSERT INTO %I.spied (what, setting) VALUES (%L, current_setting(%L))',
+        TG_TABLE_SCHEMA, what, 'synchronous_commit');
     RETURN NEW;
 END $$;
 CREATE TRIGGER spy AFTER INSERT ON entry FOR EACH ROW EXECUTE FUNCTION spy();
-CREATE TRIGGER spy AFTER UPDATE OF epoch ON head FOR EACH ROW EXECUTE FUNCTION spy();
+CREATE TRIGGER spy AFTER INSERT OR UPDATE ON head FOR EACH ROW EXECUTE FUNCTION spy();
 """
 """Notes the setting in the very transaction that writes."""
 
@@ -45,14 +52,17 @@ def hasty(cluster: Cluster) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("setting", ["off", "local", "remote_write", "on", "remote_apply"])
-def test_every_append_waits_for_its_commit_whatever_the_role_says(cluster: Cluster, hasty: str, setting: str) -> None:
+def test_what_must_last_waits_for_its_commit_whatever_the_role_says(cluster: Cluster, hasty: str, setting: str) -> None:
     async def scenario(root: psycopg.Connection[tuple[object, ...]]) -> None:
         async with opened(hasty) as store:
-            handle = await store.create(header())
+            await (await store.create(header("first"))).release()
             root.execute(SPY)
             assert (await store.settings())["synchronous_commit"] == setting
+            handle = await store.create(header())
             await handle.append(notes(0, 2), 0)
             await handle.append([note(2)], 2)
+            await store._rounds.submit(Batch(handle.claim, [note(3)], 3, doubt=True)).outcome()
+            await asyncio.to_thread(store._rounds.renew, [handle.claim])
             await handle.release()
             await store.own("s1")
 
@@ -60,7 +70,16 @@ def test_every_append_waits_for_its_commit_whatever_the_role_says(cluster: Clust
         root.execute(f"ALTER ROLE hasty SET synchronous_commit = {setting}")
         asyncio.run(scenario(root))
         owed = "remote_apply" if setting == "remote_apply" else "on"
-        assert root.execute("SELECT what, setting FROM spied").fetchall() == [("entry", owed)] * 3 + [("head", owed)]
+        assert root.execute("SELECT what, setting FROM spied ORDER BY id").fetchall() == [
+            ("reserve", owed),
+            *[("append", owed), ("entry", owed), ("entry", owed)],
+            *[("append", owed), ("entry", owed)],
+            *[("renew", owed), ("append", owed), ("entry", owed)],  # what came of it is read back first
+            ("renew", "off"),  # by the keeper
+            ("release", "off"),
+            ("own", owed),
+            ("release", "off"),
+        ]
 
 
 def test_the_server_says_what_it_is(cluster: Cluster, private_url: str) -> None:

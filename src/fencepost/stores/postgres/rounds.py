@@ -36,10 +36,11 @@ from fencepost.errors import (
 )
 from fencepost.stores.postgres.address import Address
 from fencepost.stores.postgres.causes import kind_of, typed
-from fencepost.stores.postgres.claims import Claim, Claims, array, as_arrays
+from fencepost.stores.postgres.claims import Claim, Claims, as_arrays
 from fencepost.stores.postgres.link import Link, Reach, is_gone
 from fencepost.stores.postgres.rows import Row, behind, to_rows
 from fencepost.stores.postgres.statements import Statements
+from fencepost.stores.postgres.wire import ask, byteas, numbers
 from fencepost.stores.threads import Job, Threads
 
 LARGEST = 8 * 1024 * 1024
@@ -104,6 +105,7 @@ class Rounds:
         self._say = statements
         self._claims = claims
         self._lease = timedelta(seconds=address.lease)
+        self._lease_text = f"{address.lease} seconds".encode()
         self._link = Link(reach)
         self._turn = threading.Lock()
         """Held by whoever uses the connection: the writer's thread, or the keeper's."""
@@ -219,25 +221,18 @@ class Rounds:
                 self._lost(batch, server)
 
     def _append_all(self, batches: list[Batch], server: Connection[TupleRow]) -> set[int]:
-        sessions, epochs = as_arrays(batch.claim for batch in batches)
-        rows = [(batch.claim.row, row) for batch in batches for row in batch.rows]
-        cursor = server.cursor(binary=True)
-        cursor.execute(
-            self._say.append,
-            (
-                sessions,
-                epochs,
-                array(batch.expected for batch in batches),
-                array(batch.next_seq for batch in batches),
-                self._lease,
-                array(session for session, _ in rows),
-                array(row[0] for _, row in rows),
-                array(row[1] for _, row in rows),
-                [row[2] for _, row in rows],
-            ),
+        rows = [row for batch in batches for row in batch.rows]
+        said = (
+            numbers(batch.claim.row for batch in batches),
+            numbers(batch.claim.epoch for batch in batches),
+            numbers(batch.expected for batch in batches),
+            numbers(batch.next_seq for batch in batches),
+            self._lease_text,
+            numbers(batch.claim.row for batch in batches for _ in batch.rows),
+            numbers(seq for seq, _, _ in rows),
+            numbers(crc for _, crc, _ in rows),
         )
-        answer = cursor.fetchone()
-        return set(answer[0]) if answer else set()
+        return set(ask(server, self._say.append, said, byteas([body for _, _, body in rows])))
 
     def _lost(self, batch: Batch, server: Connection[TupleRow]) -> None:
         batch.error = LostOwnershipError(self._claims.lost(server, batch.claim))

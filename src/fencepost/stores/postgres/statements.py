@@ -35,8 +35,8 @@ class Statements:
                 text = text.replace(name, part)
             return text.replace("{s}", f'"{schema}"').encode()
 
-        self.append = over("SELECT {s}.append_1(%s, %s, %s, %s, %s, %s, %s, %s, %s)")
-        """Compare and append, for many sessions at once; gives the sessions whose batch landed."""
+        self.append = over("SELECT {s}.append_1($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+        """Compare and append, for many sessions at once; gives the sessions whose batch landed. For `wire`."""
 
         self.renew = over("{renew}, {hasty} WHERE h.session = p.session AND h.epoch = p.epoch")
         """Give what is still ours a new lease."""
