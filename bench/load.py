@@ -31,11 +31,12 @@ async def measure(directory: Path, loads: int, steps: int = FULL) -> list[Row]:
     for what, name in (("inspect", "load: read, fold, verdicts"), ("resume", "load: resume")):
         found = [await _child(what, root) for _ in range(loads)]
         assert all(load.events == laid.events for load in found)
-        seconds, memory = [load.seconds for load in found], [float(load.peak) for load in found]
+        memory = durations([float(load.peak) for load in found]).scaled(MIB)
         full = steps == FULL
         rows += [
-            Row(name, "s", durations(seconds), SECONDS if full else None, note),
-            Row(f"{name}, peak", "MiB", durations(memory).scaled(MIB), MEMORY if full else None, note),
+            Row(name, "s", durations([load.seconds for load in found]), SECONDS if full else None, note),
+            Row(f"{name}, processor time", "s", durations([load.cpu for load in found]), None, note),
+            Row(f"{name}, peak", "MiB", memory, MEMORY if full else None, note),
         ]
     return rows
 

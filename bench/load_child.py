@@ -27,12 +27,14 @@ class Load(msgspec.Struct, frozen=True):
     Attributes:
         events: in the log.
         seconds: for the load alone; starting the interpreter and importing the package are not in it.
+        cpu: seconds of processor time in that.
         peak: bytes of memory that the process had at its highest, the interpreter's own included.
         before: the same before the load.
     """
 
     events: int
     seconds: float = 0
+    cpu: float = 0
     peak: int = 0
     before: int = 0
 
@@ -48,13 +50,13 @@ def main(arguments: list[str]) -> None:
 
 
 async def _load(store: JsonlStore, *, resumes: bool) -> Load:
-    before, begun = _peak(), time.perf_counter()
+    before, begun, worked = _peak(), time.perf_counter(), time.process_time()
     if resumes:
         journal, _ = await Journal.resume(store, SESSION, system_identity(), CORE)
         events = journal.log.fold.next_seq
     else:
         events = (await inspect(store, SESSION)).events
-    load = Load(events, time.perf_counter() - begun, _peak(), before)
+    load = Load(events, time.perf_counter() - begun, time.process_time() - worked, _peak(), before)
     await store.close()
     return load
 
