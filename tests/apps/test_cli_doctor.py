@@ -46,11 +46,18 @@ def test_damage_is_five_with_its_offset(cli: Command, capsys: pytest.CaptureFixt
     assert found["s1"]["tail_bytes"] == 5
     assert found["s1"]["problems"] == []
     (problem,) = found["s2"]["problems"]
+    assert done.record()["counts"] == {
+        "sessions": 2,
+        "states": {"clean": 1, "damaged": 1},
+        "torn": 1,
+        "unknown": 0,
+    }
     assert 0 < problem["offset"] < cli.log("s2").stat().st_size
     examining._print(msgspec.convert(done.record(), examining.Report))
     said = " ".join(capsys.readouterr().out.split())
     assert f"byte {problem['offset']}" in said
     assert "5 torn bytes" in said
+    assert "2 sessions: 1 clean, 1 damaged; 1 with a torn tail" in said
     assert "killed at tool: ok" in said
 
 

@@ -1,44 +1,43 @@
-"""`fencepost doctor`: is every session whole, and does the medium keep what it is told? It changes no session."""
+"""`fencepost doctor`: is every session whole, and does the medium keep what it is told? It changes no session.
+
+With `--repair` or `--salvage` it does (see `mending`). One that cannot even be read is a finding, never the end: each
+session is looked at by itself.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from fencepost.apps.cli import exits
+from fencepost.apps.cli import exits, mending
+from fencepost.apps.cli.checkup import Checkup, Problem, check
 from fencepost.apps.cli.finding import find
-from fencepost.apps.cli.looking import Desk, look, status_for
+from fencepost.apps.cli.inspecting import MEANINGS, STATES
+from fencepost.apps.cli.looking import Desk, give, look, status_for
 from fencepost.apps.cli.medium import Medium, examine_medium
-from fencepost.core.verdict import Verdict
-from fencepost.errors import StoreError
-from fencepost.journal.inspect import SessionState, examine, fold_stored
+from fencepost.apps.cli.progress import Bar
+from fencepost.errors import SessionNotFoundError, StoreError
+from fencepost.journal.inspect import fold_stored
+from fencepost.journal.session import off_loop
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """What is wrong, and at which byte of the log; null where that cannot be said."""
+class Counts(msgspec.Struct, frozen=True):
+    """The sessions that were looked at, by their state, and what is in them."""
 
-    offset: int | None
-    reason: str
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """What the log claims about one call."""
-
-    call_id: str
-    name: str
-    verdict: Verdict
-
-
-class Checkup(msgspec.Struct, frozen=True):
-    """One session."""
-
-    session: str
-    state: SessionState
-    problems: tuple[Problem, ...]
-    tail_bytes: int
-    calls: tuple[Claim, ...]
+    sessions: int
+    states: dict[str, int]
+    torn: int
+    """Sessions with torn bytes at the end."""
+    unknown: int
+    """Calls whose outcome is unknown."""
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -46,21 +45,22 @@ class Report(msgspec.Struct, frozen=True):
 
     sessions: tuple[Checkup, ...]
     medium: Medium
+    counts: Counts
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
+    if arguments.repair or arguments.salvage is not None:
+        return mending.main(arguments)
 
     async def work(desk: Desk) -> int:
-        names = await desk.store.sessions()
-        if arguments.id is not None:
-            names = [await find(desk.store, arguments.id, desk.cwd)]
-        checkups = tuple([await check(desk, name) for name in sorted(names)])
-        report = Report(checkups, await examine_medium(desk.store, _progress))
+        one = None if arguments.id is None else await find(desk.store, arguments.id, desk.cwd)
+        checkups = await _check_all(desk, sorted(await desk.store.sessions()) if one is None else [one])
+        report = Report(tuple(checkups), await examine_medium(desk.store, _progress), count(checkups))
         if arguments.json:
-            sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+            give(report)
         else:
-            _print(report)
+            _print(report, alone=one is not None)
         return max([status_for(checkup.state) for checkup in checkups], default=0) or (
             exits.DONE if report.medium.ok else exits.OTHERWISE
         )
@@ -73,40 +73,120 @@ def _progress(text: str) -> None:
         sys.stderr.write(f"{text}\n")
 
 
-async def check(desk: Desk, name: str) -> Checkup:
-    """Look at one session; one that cannot even be read is a finding, not the end."""
+async def _check_all(desk: Desk, names: Sequence[str]) -> list[Checkup]:
+    bar, found = Bar(len(names), "sessions"), list[Checkup]()
+    for number, name in enumerate(names, 1):
+        checkup = await _check(desk, name)
+        if checkup is not None:
+            found.append(checkup)
+        bar.at(number)
+    return found
+
+
+async def _check(desk: Desk, name: str) -> Checkup | None:
+    """Look at one session; None if it was deleted since it was listed."""
     try:
-        reading = fold_stored(await desk.store.read(name), desk.vocabulary)
+        stored = await desk.store.read(name)
+    except SessionNotFoundError:
+        return None
     except StoreError as error:
         return Checkup(name, "damaged", (Problem(None, error.explain()),), 0, ())
-    found = examine(reading)
-    problems = [Problem(damage.offset, damage.reason) for damage in reading.stored.damage]
-    if not problems and status_for(found.state):
-        problems.append(Problem(None, found.problem or found.state))
-    return Checkup(
-        name,
-        found.state,
-        tuple(problems),
-        found.tail_bytes,
-        tuple(Claim(call.call_id, call.name, call.verdict) for call in found.calls),
+    return await off_loop(len(stored.entries), lambda: check(fold_stored(stored, desk.vocabulary)))
+
+
+def count(checkups: Sequence[Checkup]) -> Counts:
+    """The sum of some checkups."""
+    return Counts(
+        len(checkups),
+        dict(Counter(str(checkup.state) for checkup in checkups)),
+        sum(bool(checkup.tail_bytes) for checkup in checkups),
+        sum(checkup.unknown for checkup in checkups),
     )
 
 
-def _print(report: Report) -> None:
+# --- for people -------------------------------------------------------------------------------------------------
+
+
+def _print(report: Report, *, alone: bool = False) -> None:
     from fencepost.apps.cli import paper
 
     out = paper.paper()
-    if report.sessions:
-        grid = paper.table(("session", "state", "calls", "unknown", "problems"), fixed=2)
+    if alone:
         for checkup in report.sessions:
-            unknown = sum(call.verdict == "outcome_unknown" for call in checkup.calls)
-            row = (str(len(checkup.calls)), str(unknown or "-"), _problems(checkup))
-            grid.add_row(paper.styled(checkup.session), paper.verdict_text(checkup.state), *map(paper.styled, row))
-        out.print(grid)
+            _print_one(out, checkup)
+    elif report.sessions:
+        _print_all(out, report)
     else:
         out.print("no sessions")
-    medium = report.medium
     out.print()
+    _print_medium(out, report.medium)
+
+
+def _print_all(out: Console, report: Report) -> None:
+    from fencepost.apps.cli import paper
+
+    grid = paper.table(("session", "state", "calls", "unknown", "problems"), fixed=2)
+    for checkup in report.sessions:
+        row = (str(len(checkup.calls)), str(checkup.unknown or "-"), "; ".join(_findings(checkup)) or "-")
+        grid.add_row(paper.styled(checkup.session), paper.verdict_text(checkup.state), *map(paper.styled, row))
+    out.print(grid)
+    counts = report.counts
+    states = ", ".join(f"{number} {state}" for state, number in sorted(counts.states.items()))
+    out.print(paper.styled(f"\n{counts.sessions} sessions: {states}; {counts.torn} with a torn tail"))
+    out.print(paper.styled(f"{counts.unknown} calls with unknown outcome"))
+
+
+def _findings(checkup: Checkup) -> list[str]:
+    found = [problem.sentence for problem in checkup.problems]
+    found += [f"{checkup.tail_bytes} torn bytes at the end"] if checkup.tail_bytes else []
+    found += [f"{checkup.gaps} gaps that salvage marked"] if checkup.gaps else []
+    return found
+
+
+def _print_one(out: Console, checkup: Checkup) -> None:
+    """What is wrong, what is intact around it, what to do, and what can be claimed of each call."""
+    from fencepost.apps.cli import paper
+
+    out.print(paper.styled(f"session {checkup.session} is ").append_text(paper.verdict_text(checkup.state)))
+    out.print(paper.styled(f"  {STATES[checkup.state]}", "dim"))
+    for finding in _findings(checkup):
+        out.print(paper.styled(f"  wrong: {finding}", "bold red"))
+    for line in (*_around(checkup), *_advice(checkup)):
+        out.print(paper.styled(f"  {line}"))
+    if checkup.calls:
+        out.print()
+        grid = paper.table(("call", "verdict", "means"), fixed=1)
+        for call in checkup.calls:
+            means = MEANINGS[call.verdict] + (f" ({call.code})" if call.code else "")
+            name = paper.styled(f"{call.name}\n{call.call_id}")
+            grid.add_row(name, paper.verdict_text(call.verdict), paper.styled(means))
+        out.print(grid)
+
+
+def _around(checkup: Checkup) -> list[str]:
+    broken = bool(checkup.problems or checkup.tail_bytes)
+    where = "before it" if broken else "intact"
+    lines = [f"{where}: " + (f"events {checkup.before}" if checkup.before else "nothing")]
+    if checkup.problems:
+        spans = ", ".join(map(str, checkup.beyond))
+        lines.append(f"beyond it: events {spans}, shown and exported" if spans else "beyond it: nothing that is whole")
+    lines += [f"a second line of events, by another writer: {line}" for line in checkup.second_lines]
+    return lines
+
+
+def _advice(checkup: Checkup) -> list[str]:
+    if checkup.state == "damaged":
+        return [f"nothing was changed; to go on with what is intact: fencepost doctor {checkup.session} --salvage NEW"]
+    if checkup.tail_bytes and checkup.state != "running":
+        return [
+            f"nothing was changed; resuming sets the tail aside, as does fencepost doctor {checkup.session} --repair"
+        ]
+    return []
+
+
+def _print_medium(out: Console, medium: Medium) -> None:
+    from fencepost.apps.cli import paper
+
     out.print(paper.styled(f"{medium.path or 'medium'} ({medium.filesystem}) {medium.detail}".rstrip()))
     for name, answer in (("locks", medium.locks), ("syncs", medium.syncs)):
         said = "not tried" if answer is None else "work" if answer else "DO NOT WORK"
@@ -114,13 +194,3 @@ def _print(report: Report) -> None:
     for kill in medium.kills:
         sign, style = ("ok", "green") if kill.ok else ("WRONG", "bold red")
         out.print(paper.styled(f"  killed at {kill.gate}: {sign}, {kill.detail}", style))
-
-
-def _problems(checkup: Checkup) -> str:
-    found = [
-        problem.reason if problem.offset is None else f"byte {problem.offset}: {problem.reason}"
-        for problem in checkup.problems
-    ]
-    if checkup.tail_bytes:
-        found.append(f"{checkup.tail_bytes} torn bytes at the end")
-    return "; ".join(found) or "-"

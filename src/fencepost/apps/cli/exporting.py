@@ -3,7 +3,7 @@
 The header first, then one line per event, chunks one by one; events that are not known here to the byte. Of a damaged
 session both sides are printed, with one line between that is no event:
 
-    {"type":"gap","after":SEQ,"offset":BYTE or null,"length":BYTES,"reason":"…"}
+    {"type":"gap","after":SEQ,"offset":N or null,"length":BYTES,"reason":"…","unit":"byte" or "row"}
 
 `after` is the last event before it, -1 if there is none. Torn bytes at the end are not printed; they are no event.
 """
@@ -30,6 +30,7 @@ class Gap(msgspec.Struct, frozen=True, tag_field="type", tag="gap"):
     offset: int | None
     length: int
     reason: str
+    unit: str = "byte"
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -77,7 +78,7 @@ def gaps(reading: Reading) -> list[Gap]:
     """The places where something is missing, or may not stand."""
     before = intact(reading)
     after = last_seq(before[-1]) if before else -1
-    found = [Gap(after, damage.offset, damage.length, damage.reason) for damage in reading.stored.damage]
+    found = [Gap(after, damage.offset, damage.length, damage.reason, damage.unit) for damage in reading.stored.damage]
     if reading.broken is not None:
         found.insert(0, Gap(after, None, 0, f"an event stands where it may not: {reading.broken}"))
     if not found and reading.stored.header is None:

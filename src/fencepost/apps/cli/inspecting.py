@@ -22,7 +22,7 @@ STATES = {
     "clean": "nothing is open",
     "interrupted": "a turn is open and its owner is gone; `fencepost resume` closes it and runs nothing",
     "running": "another process owns it; wait for it, or watch with `fencepost show`",
-    "damaged": "durable bytes are not whole: read-only, never cut; `fencepost export` prints both sides",
+    "damaged": "durable bytes are not whole: read-only, never cut; `fencepost export` prints both sides, `doctor` more",
     "unsupported": "it cannot be continued here; `fencepost export` prints it",
 }
 """What a state means, and what to do."""

@@ -125,7 +125,11 @@ def _keeping(commands: _Commands) -> None:
 
 def _setup(commands: _Commands) -> None:
     doctor = _command(commands, "doctor", "examining", "check sessions, and by killing a child of its own the medium")
-    doctor.add_argument("id", metavar="ID", nargs="?", help="only this session")
+    doctor.add_argument("id", metavar="ID", nargs="?", help="only this session, and all that can be said of it")
+    doctor.add_argument("--repair", action="store_true", help="move the session's torn tail into a file beside it")
+    doctor.add_argument(
+        "--salvage", metavar="NEW", help="write what is intact of it into a new session; it stays as it is"
+    )
     doctor.add_argument("--json", action="store_true", help=RECORDS)
     config = _command(commands, "config", "configuring", "print what is composed: model, store, plugins, hooks, tools")
     config.add_argument("--json", action="store_true", help=RECORDS)

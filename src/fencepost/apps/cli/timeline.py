@@ -5,7 +5,7 @@ A fold over the stored log, like everything else; it decides nothing. What is mi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -60,9 +60,9 @@ def timeline(reading: Reading) -> list[Row]:
             drawn = True
     draw.half_answer()
     for gap in gaps(reading):
-        where = "" if gap.offset is None else f" at byte {gap.offset}"
+        where = "" if gap.offset is None else f" at {gap.unit} {gap.offset}"
         draw.mark(f"═══ damaged{where}: {gap.reason} ═══", marked=True)
-    draw.all(reading.beyond)
+    draw.beyond(reading)
     if reading.stored.tail_bytes:
         draw.mark(f"— {reading.stored.tail_bytes} torn bytes at the end, no event —", marked=True)
     return draw.rows
@@ -98,13 +98,20 @@ class _Drawing:
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
             ev.ToolNote: lambda e: self._row(e, 3, f"note  {one_line(e.text, WIDTH)}"),
+            ev.Gap: self._gap,
+            ev.Salvaged: lambda e: self._row(e, 3, f"salvaged  {one_line(e.original, WIDTH)}", marked=True),
             ev.UnknownEvent: lambda e: self._row(e, 0, f"{e.type}  {one_line(e.raw.decode(), WIDTH)}"),
         }
 
-    def all(self, entries: Iterable[ev.Entry]) -> None:
-        """Draw entries."""
-        for entry in entries:
+    def beyond(self, reading: Reading) -> None:
+        """Draw what stands behind damage; where seqs step back, another writer's line begins."""
+        last = reading.fold.next_seq - 1
+        for entry in reading.beyond:
+            if entry.seq <= last:
+                self.half_answer()
+                self.mark(f"═══ another line of events, from seq {entry.seq} on ═══", marked=True)
             self.entry(entry)
+            last = last_seq(entry)
         self.half_answer()
 
     def entry(self, entry: ev.Entry) -> None:
@@ -194,6 +201,15 @@ class _Drawing:
         for call in ev.calls_of(event):
             asked = f"asks for {call.name}  {one_line(call.arguments, NARROW)}  [{call.call_id}]"
             self._row(event, 3, asked, verdict="" if call.call_id in self._admitted else self._verdict(call.call_id))
+
+    def _gap(self, event: ev.Gap) -> None:
+        self.half_answer()
+        lost = (
+            ""
+            if event.lost_from is None
+            else f", events {event.lost_from} to {'?' if event.lost_to is None else event.lost_to} of it are missing"
+        )
+        self._row(event, 0, f"═══ gap: {one_line(event.reason, WIDTH)}{lost} ═══", marked=True)
 
     def _decided(self, event: ev.ApprovalDecided) -> None:
         said = "allowed" if event.allowed else "denied"

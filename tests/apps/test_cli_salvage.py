@@ -1,0 +1,200 @@
+"""`fencepost doctor ID`, `--repair` and `--salvage`: what is said of one damaged session, and what is made of it.
+
+Run in this process: what happens between processes stands in the other tests of the command line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.apps.cli import examining, exits, showing
+from fencepost.apps.cli.checkup import check
+from fencepost.apps.cli.exporting import lines
+from fencepost.apps.cli.main import main
+from fencepost.apps.cli.progress import Bar
+from fencepost.journal.inspect import Reading, fold_stored
+from fencepost.stores.jsonl import JsonlStore
+from tests.apps.command import tree
+from tests.journal.test_salvage import FIRST, KINDS, RAN, REPAIRED
+from tests.stores.sample import batch, log_bytes, notes
+
+TWO_LINES = log_bytes(FIRST, REPAIRED) + batch(RAN)
+TORN = log_bytes(FIRST) + b"{torn"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that the commands of this process use."""
+    root = tmp_path / "store"
+    root.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FENCEPOST_STORE", f"jsonl:{root}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return root
+
+
+def put(store: Path, data: bytes, session: str = "s1") -> None:
+    (store / session).mkdir()
+    (store / session / "log.jsonl").write_bytes(data)
+
+
+def reading(store: Path, session: str = "s1") -> Reading:
+    async def read() -> Reading:
+        opened = JsonlStore(store)
+        try:
+            return fold_stored(await opened.read(session))
+        finally:
+            await opened.close()
+
+    return asyncio.run(read())
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(words)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def record(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    status, out, err = run(capsys, *words, "--json")
+    assert status == 0, err
+    return json.loads(out)
+
+
+@pytest.mark.parametrize("data", KINDS.values(), ids=list(KINDS))
+def test_every_kind_of_damage_is_explained_shown_and_exported_on_both_sides(
+    store: Path, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(store, data)
+    before = tree(store)
+    read = reading(store)
+    found = check(read)
+    assert found.state == "damaged"
+    assert found.problems[0].offset is not None
+    exported = [json.loads(line) for line in lines(read)]
+    seqs = [event["seq"] for event in exported if "seq" in event]
+    assert seqs == [
+        *(range(found.before.last + 1) if found.before else ()),
+        *(seq for span in found.beyond for seq in range(span.first, span.last + 1)),
+    ]
+    assert sum(event["type"] == "gap" for event in exported) == 1
+    showing._print(read)
+    shown = capsys.readouterr().out
+    assert "damaged at byte" in shown
+    assert data == b"" or "turn 2 ends" in shown
+    assert tree(store) == before
+
+
+def test_doctor_says_what_is_around_the_damage_and_what_to_do(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, KINDS["a hole of NULs"])
+    found = check(reading(store))
+    assert (str(found.before), [str(span) for span in found.beyond]) == ("0 to 4", ["6 to 15"])
+    examining._print_one(_paper(), found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"byte {found.problems[0].offset}" in said
+    assert "before it: events 0 to 4" in said
+    assert "beyond it: events 6 to 15" in said
+    assert "--salvage NEW" in said
+    assert "send_mail outcome unknown it may have run" in said
+
+
+def test_both_lines_of_two_writers_are_named_and_shown(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, TWO_LINES)
+    read = reading(store)
+    (second,) = check(read).second_lines
+    assert (second.first, second.last) == (5, 6)
+    showing._print(read)
+    assert "another line of events, from seq 5 on" in capsys.readouterr().out
+
+
+def test_salvage_makes_sessions_that_can_be_looked_at(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, TWO_LINES)
+    before = tree(store)
+    made = record(capsys, "doctor", "s1", "--salvage", "new")
+    assert [line["session"] for line in made["lines"]] == ["new", "new-2"]
+    assert {name: content for name, content in tree(store).items() if name.startswith("s1")} == before
+    for line in made["lines"]:
+        assert record(capsys, "inspect", line["session"])["state"] == "clean"
+        status, shown, _ = run(capsys, "show", line["session"])
+        assert status == 0
+        assert "gap: " in shown
+    status, _, err = run(capsys, "doctor", "s1", "--salvage", "new")
+    assert status == exits.USAGE
+    assert "session new is there already" in err
+
+
+def test_salvage_says_to_people_what_became_of_it(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, KINDS["a cut in the middle"])
+    status, out, _ = run(capsys, "doctor", "s1", "--salvage", "new")
+    assert status == 0
+    assert "s1 stays as it is (at byte" in out
+    assert "5 intact, 1 gap" in out
+    assert "fencepost resume new TASK" in out
+
+
+def test_repair_moves_the_torn_tail_and_nothing_else(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, TORN)
+    assert record(capsys, "doctor", "s1", "--repair") == {"session": "s1", "set_aside": 5}
+    assert (store / "s1" / "log.jsonl").read_bytes() == log_bytes(FIRST)
+    assert record(capsys, "doctor", "s1", "--repair")["set_aside"] == 0
+    assert "nothing was changed" in run(capsys, "doctor", "s1", "--repair")[1]
+
+
+def test_repair_of_damage_is_five_and_of_a_held_session_four(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, KINDS["a hole of NULs"])
+    put(store, TORN, "s2")
+
+    async def held() -> tuple[int, int]:
+        other = JsonlStore(store)
+        handle = await other.own("s2")
+        try:
+            return await asyncio.to_thread(main, ["doctor", "s2", "--repair"]), await asyncio.to_thread(
+                main, ["doctor", "s2", "--salvage", "new"]
+            )
+        finally:
+            await handle.release()
+            await other.close()
+
+    assert run(capsys, "doctor", "s1", "--repair")[0] == exits.DAMAGED
+    assert (store / "s1" / "log.jsonl").read_bytes() == KINDS["a hole of NULs"]
+    assert asyncio.run(held()) == (exits.HELD, exits.HELD)
+    assert (store / "s2" / "log.jsonl").read_bytes() == TORN
+
+
+@pytest.mark.parametrize(
+    "words", [["--repair"], ["--salvage", "new"], ["s1", "--repair", "--salvage", "new"], ["s1", "--salvage", "new"]]
+)
+def test_what_makes_no_sense_is_usage(store: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    put(store, log_bytes(notes(0, 2)))
+    assert run(capsys, "doctor", *words)[0] == exits.USAGE
+    assert [path.name for path in store.iterdir()] == ["s1"]
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_for_terminals(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    Bar(2, "sessions").at(2)
+    assert capsys.readouterr().err == ""
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    bar = Bar(4, "sessions")
+    for done in range(1, 5):
+        bar.at(done)
+    assert terminal.getvalue().split("\r")[-1] == f"[{'#' * 30}] 4 of 4 sessions\n"
+
+
+def _paper() -> Any:
+    from fencepost.apps.cli import paper
+
+    return paper.paper()
