@@ -94,7 +94,7 @@ FIVE = "WHERE session = 1 AND seq = 5"
         ("DELETE FROM batch WHERE session = 1 AND seq = 0", 0, "events 0 to 0 are missing", range(1, 12)),
         ("DELETE FROM batch WHERE session = 1 AND seq = 11", 11, "missing at the end", range(0)),
         ("DELETE FROM batch WHERE session = 1", 0, "events 0 to 11 are missing at the end", range(0)),
-        (f"UPDATE batch SET prev = 0 {FIVE}", 12, "has none before it", range(0)),
+        (f"UPDATE batch SET prev = 0 {FIVE}", 12, "stands where", range(0)),
         (f"UPDATE batch SET prev = 12 {FIVE}", 12, "stands where", range(0)),
         ("UPDATE head SET next = 8 WHERE session = 1", 12, "there is more", range(0)),
         ("UPDATE head SET batch = 4 WHERE session = 1", 12, "the head says", range(0)),

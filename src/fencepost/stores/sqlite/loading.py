@@ -21,7 +21,7 @@ from fencepost.stores.headers import format_of, newer, read_header
 from fencepost.stores.sqlite import salvage
 from fencepost.stores.sqlite.connecting import roll_back
 from fencepost.stores.sqlite.place import Place
-from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, read_rows, rows_of
+from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, checksum, read_rows, rows_of
 from fencepost.stores.sqlite.sessionlog import Head
 from fencepost.stores.sqlite.watermark import acknowledged
 
@@ -32,7 +32,7 @@ _STRETCH = (
     " WHERE id <= ?1 AND id > ?1 - ?2 AND session = ?3 ORDER BY id DESC"
 )
 _HEADS = "SELECT name, id, epoch, batch, next FROM session LEFT JOIN head ON head.session = session.id"
-_SHORTEST, _LONGEST = 1, 4096
+_SHORTEST, _FIRST, _LONGEST = 1, 64, 4096
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -217,18 +217,11 @@ def walk(connection: apsw.Connection, head: Head, start: int = 0) -> list[Row]:
         ChainError: they do not lead there.
     """
     rows: list[Row] = []
-    want, length = head.batch, 64
+    want, length = head.batch, _FIRST
     while want:
-        found = connection.execute(_STRETCH, (want, length, head.session)).fetchall()
-        if not found:
-            raise ChainError(f"the batch {want} is missing")
-        for row in _valid(found):
-            if row.id != want or row.prev >= row.id:
-                raise ChainError(f"the batch {row.id} stands where {want} is the next one back")
-            rows.append(row)
-            want = row.prev if row.seq > start else 0
-            if not want:
-                break
+        found = _stretch(connection, head.session, want, length, start)
+        rows += found
+        want = found[-1].prev if found[-1].seq > start else 0
         dense = len(found) * 2 >= length
         length = min(length * 8, _LONGEST) if dense else max(length // 8, _SHORTEST) if len(found) == 1 else length
     if rows and rows[0].next != head.next:
@@ -239,11 +232,27 @@ def walk(connection: apsw.Connection, head: Head, start: int = 0) -> list[Row]:
     return rows
 
 
-def _valid(found: list[tuple[object, ...]]) -> list[Row]:
+def _stretch(connection: apsw.Connection, session: int, want: int, length: int, start: int) -> list[Row]:
+    """The chain from the batch `want` back, as far as `length` ids and the seq `start` reach: one row at least.
+
+    A row that only claims to be the session's, and whose checksum says that it is not, is no concern of it.
+    """
     try:
-        return rows_of(found)
+        rows = rows_of(connection.execute(_STRETCH, (want, length, session)).fetchall())
     except msgspec.ValidationError as error:
         raise ChainError(f"a batch has values that none can have: {error}") from None
+    chain = []
+    for row in rows:
+        if row.id == want:
+            chain.append(row)
+            want = row.prev
+            if row.seq <= start:
+                break
+        elif checksum(session, row.seq, row.next, row.data) == row.crc:
+            raise ChainError(f"the batch {row.id} stands where {want} is the next one back")
+    if not chain or want >= chain[-1].id:
+        raise ChainError(f"the batch {want} is missing")
+    return chain
 
 
 def judged(

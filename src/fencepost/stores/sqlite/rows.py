@@ -4,12 +4,17 @@ Rules:
     1. A row is one batch: whole if its checksum matches, which covers where it belongs as well as what it holds.
     2. Rows have to be dense: each begins with the seq that the one before says is next, and the head says how they end.
     3. Anything else is damage: entries stop, what is readable behind it is kept apart in `beyond`, nothing is cut.
+
+Rows that are all in order are read many at a time, in pieces that are small enough for other threads to get their turn.
+Where one is not, they are read one by one: the way with the words.
 """
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any, Union
 
 import msgspec
 
@@ -17,6 +22,9 @@ from fencepost.core import codec
 from fencepost.core import events as ev
 from fencepost.core.verdict import NO_EVIDENCE, Evidence, lost_bytes
 from fencepost.stores.base import Damage
+
+_PIECE = 128
+"""Rows that are read at a time."""
 
 COLUMNS = "id, prev, seq, next, written, crc, data"
 
@@ -73,9 +81,43 @@ def read_rows(session: int, rows: Sequence[Row], end: int, vocabulary: codec.Voc
         start: the seq that the first of these rows has to begin with.
     """
     reading = _Reading(session, vocabulary, start)
-    for row in rows:
-        reading.take(row)
+    decode = _decoder(vocabulary)
+    for first in range(0, len(rows), _PIECE):
+        piece = rows[first : first + _PIECE]
+        entries = None if reading.damage else _in_order(session, piece, reading.intact, decode)
+        if entries is not None:
+            reading.entries += entries
+            reading.intact = reading.expected = piece[-1].next
+            continue
+        for row in piece:
+            reading.take(row)
     return reading.result(end)
+
+
+@functools.cache
+def _decoder(vocabulary: codec.Vocabulary) -> Callable[[bytes], list[Any]]:
+    return msgspec.json.Decoder(Union[(*vocabulary.types, ev.ChunkRun)]).decode_lines
+
+
+def _in_order(
+    session: int, rows: Sequence[Row], seq: int, decode: Callable[[bytes], list[Any]]
+) -> list[ev.Entry] | None:
+    """The entries of rows of which each is whole, dense and of declared types; None where anything is not."""
+    expected = seq
+    for row in rows:
+        if row.seq != expected or checksum(session, row.seq, row.next, row.data) != row.crc:
+            return None
+        expected = row.next
+    lines = b"".join([row.data for row in rows])
+    try:
+        entries = decode(lines)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    for entry in entries:
+        if entry.seq != seq:
+            return None
+        seq += entry.n if type(entry) is ev.ChunkRun else 1
+    return entries if seq == expected and len(entries) == lines.count(b"\n") else None
 
 
 class _Reading:
