@@ -75,6 +75,8 @@ class Fold:
         self.pending: dict[str, ev.InputQueued] = {}
         self.owner: ev.SessionOwner | None = None
         self.header: ev.RequestHeader | None = None
+        self.said: list[ev.UserMessage | ev.AssistantMessage] = []
+        """The messages of the transcript, in their order; half an answer is none."""
         self.answers = 0
         """Whole answers so far; the scripted model counts its lines by it."""
         self.gaps: list[ev.Gap] = []
@@ -199,6 +201,7 @@ class Fold:
     def _user(self, event: ev.UserMessage) -> None:
         if event.input_id is not None:
             self._consume(event, event.input_id)
+        self.said.append(event)
 
     def _consume(self, event: ev.Event, input_id: str) -> None:
         if input_id in self.pending:
@@ -226,7 +229,9 @@ class Fold:
             )
             self._touch(self.calls[call.call_id], event)
             self.owed[call.call_id] = None
-        self.answers += not event.interrupted
+        if not event.interrupted:
+            self.answers += 1
+            self.said.append(event)
 
     def _about_call(self, event: ev.ApprovalAsked | ev.ApprovalDecided) -> None:
         if event.call_id in self.calls and event.call_id not in self.owed:

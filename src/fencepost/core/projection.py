@@ -69,12 +69,12 @@ def messages(log: Log) -> tuple[Message, ...]:
         IllegalEventError: a call that was asked for has no result yet (rule 3).
     """
     out: list[Message] = []
-    for entry in log.entries:
-        if type(entry) is ev.UserMessage:
-            out.append(UserTurn(entry.content))
-        elif type(entry) is ev.AssistantMessage and not entry.interrupted and entry.content:
-            out.append(AssistantTurn(entry.content))
-            out.extend(_answer(log, call) for call in ev.calls_of(entry))
+    for event in log.fold.said:
+        if isinstance(event, ev.UserMessage):
+            out.append(UserTurn(event.content))
+        elif event.content:
+            out.append(AssistantTurn(event.content))
+            out.extend(_answer(log, call) for call in ev.calls_of(event))
     return tuple(out)
 
 
