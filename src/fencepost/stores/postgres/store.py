@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,8 +23,8 @@ from psycopg.rows import TupleRow
 
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Entry, Header
-from fencepost.errors import ClosedError
-from fencepost.stores.base import StoredLog
+from fencepost.errors import ClosedError, UsageError
+from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
 from fencepost.stores.names import segment
 from fencepost.stores.postgres.address import Address
 from fencepost.stores.postgres.causes import typed
@@ -35,6 +36,7 @@ from fencepost.stores.postgres.migrations import VERSION, migrate, refuse_newer,
 from fencepost.stores.postgres.reading import Reading
 from fencepost.stores.postgres.rounds import Rounds
 from fencepost.stores.postgres.statements import SETTINGS, Statements
+from fencepost.stores.postgres.upkeep import MARK, PostgresUpkeep, not_there
 from fencepost.stores.threads import Threads
 
 T = TypeVar("T")
@@ -63,6 +65,7 @@ class PostgresStore:
         self._statements = Statements(self._address.schema)
         self._reading = Reading(self._statements, vocabulary)
         self._claims = Claims(self._address, self._statements)
+        self._upkeep = PostgresUpkeep(self._address.schema, self._claims)
         self._closed = False
         self._begin()
 
@@ -129,6 +132,42 @@ class PostgresStore:
     async def sessions(self) -> list[str]:
         """The ids of all sessions, damaged ones included."""
         return await self._asked(None, "listing", self._sessions)
+
+    async def revisions(self) -> dict[str, str]:
+        """A token for each session; see `Upkeep.revisions`."""
+        return await self._asked(None, "listing", self._kept(self._upkeep.revisions, {}))
+
+    async def owner(self, session: str) -> Owner | None:
+        """Who holds a session now; see `Upkeep.owner`."""
+        look = await self._asked(
+            session, "reading", self._kept(lambda server: self._claims.look(server, session), None)
+        )
+        return look.owner if look is not None else None
+
+    async def delete(self, session: str) -> None:
+        """Move a session into the trash; see `Upkeep.delete`. Its files on this host stay where they are."""
+        now = time.time_ns() // 1_000_000
+        await self._asked(session, "deleting", partial(self._put, session, now))
+
+    async def trash(self) -> list[Trashed]:
+        """What is in the trash; see `Upkeep.trash`."""
+        return await self._asked(None, "listing", self._kept(self._upkeep.trashed, []))
+
+    async def restore(self, session: str) -> None:
+        """Take a session out of the trash; see `Upkeep.restore`."""
+        newest = self._kept(lambda server: self._upkeep.newest(server, session), None)
+        place = await self._asked(session, "restoring", newest)
+        if place is None:
+            raise not_there(session)
+        await self._asked(session, "restoring", lambda server: self._upkeep.take(server, session, place))
+
+    async def purge(self, before: int) -> int:
+        """Destroy what was deleted before a time, all of it or nothing; see `Upkeep.purge`."""
+        return await self._asked(None, "purging", self._kept(lambda server: self._upkeep.purge(server, before), 0))
+
+    async def compress(self, session: str) -> Compressed:
+        """The server compresses by itself what is worth it; see `Upkeep.compress`."""
+        raise UsageError(f"session {session}: {self.url} has no compressed form of its own; the server sees to that")
 
     async def settings(self) -> dict[str, str]:
         """What the server says of itself: `server_version`, `fsync`, `full_page_writes`, `synchronous_commit`.
@@ -258,7 +297,17 @@ class PostgresStore:
     def _sessions(self, server: Server) -> list[str]:
         if not self._version(server):
             return []
-        return [session_named(name) for (name,) in server.execute(self._statements.names)]
+        names = (name for (name,) in server.execute(self._statements.names))
+        return [session_named(name) for name in names if not name.startswith(MARK)]
+
+    def _kept(self, work: Work[T], nothing: T) -> Work[T]:
+        """The same work; what it gives where there is no schema yet."""
+        return lambda server: work(server) if self._version(server) else nothing
+
+    def _put(self, session: str, now: int, server: Server) -> None:
+        if not self._version(server):
+            raise self._claims.not_found(session)
+        self._upkeep.put(server, session, now)
 
     def _version(self, server: Server) -> int:
         """The version of the schema, 0 where there is none. Asked for until it is this release's.
