@@ -18,70 +18,26 @@ What this module refuses to be: a place for behaviour. What may follow what stan
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import msgspec
 
-if TYPE_CHECKING:
-    Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
-else:
-    Json = Any  # a decoder cannot be built from a type that names itself; what it reads from JSON is JSON anyway
-Effect: TypeAlias = Literal["read", "idempotent", "write"]
+from fencepost.core.content import EFFECTS as EFFECTS
+from fencepost.core.content import Block as Block
+from fencepost.core.content import CallRequest as CallRequest
+from fencepost.core.content import Effect as Effect
+from fencepost.core.content import Json as Json
+from fencepost.core.content import Reasoning as Reasoning
+from fencepost.core.content import Text as Text
+from fencepost.core.content import ToolSpec as ToolSpec
+from fencepost.core.content import Usage as Usage
+
 Gate: TypeAlias = Literal["step", "request", "tool", "closing"]
 Target: TypeAlias = Literal["turn", "step"]
 TurnEndReason: TypeAlias = Literal["completed", "aborted", "blocked", "error", "max_tokens", "interrupted"]
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
 Finish: TypeAlias = Literal["stop", "tool_calls", "max_tokens", "content_filter", "truncated", "cancelled"]
 Delta: TypeAlias = Literal["text", "reasoning"]
-
-EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write")
-
-
-class Text(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="text"):
-    """A piece of text that a person wrote, a tool gave back, or the model said."""
-
-    text: str
-
-
-class Reasoning(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="reasoning", omit_defaults=True):
-    """Text that the model marked as thinking: kept apart from the answer. `opaque` belongs to the provider."""
-
-    text: str
-    opaque: Json = None
-
-
-class CallRequest(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="tool_call", omit_defaults=True):
-    """The model asks for a call. `call_id` is ours; `arguments` is the model's text, to the letter, JSON or not."""
-
-    call_id: str
-    name: str
-    arguments: str
-    provider_id: str = ""
-
-
-Block: TypeAlias = Text | Reasoning | CallRequest
-
-
-class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Tokens of one answer, as the provider counted them."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-
-class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the model is told of a tool: part of the request, so part of the log.
-
-    `effect` is what the tool declared when the request was made. It is not sent; it tells the reader of a call that was
-    never admitted what it would have done.
-    """
-
-    name: str
-    description: str
-    parameters: dict[str, Json]
-    effect: Effect = "write"
 
 
 class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
