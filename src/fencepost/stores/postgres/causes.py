@@ -46,7 +46,7 @@ _BY_CLASS: dict[str, type[StoreError]] = {
 _NEXT: dict[type[StoreError], str] = {
     ReadOnlyError: "Name the primary server, or a database and role that may write",
     PermissionDeniedError: "Check the role, its password, and what it may do in that schema",
-    MediumError: "Check the server; what is pending is kept and the next gate tries again",
+    MediumError: "Check that the server runs and can be reached; nothing that is pending is lost",
     UnsupportedError: "Check the schema, and that all hosts run the same release",
 }
 
