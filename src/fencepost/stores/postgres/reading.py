@@ -51,8 +51,9 @@ class Reading:
             found = Look(*row) if row is not None else None
             if found is None or found.next_seq == 0:
                 return None
-            wanted = {"session": found.row, "seq": seq}
-            rows = server.cursor(binary=True).execute(self._say.rows_from, wanted).fetchall()
+            first = server.execute(self._say.row_of, (found.row, seq)).fetchone() or (None,)
+            start = seq if first[0] is None else first[0]
+            rows = server.cursor(binary=True).execute(self._say.rows_from, (found.row, start)).fetchall()
         if not rows:
             return []
         assembly = Assembly(found.next_seq, self._vocabulary or codec.CORE, start=rows[0][0])
