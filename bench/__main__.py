@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import append, gate, load, many, toolcall
+from bench import append, gate, listing, load, many, toolcall
 from bench.report import Machine, Row, as_json, as_table
 
 
@@ -31,9 +31,12 @@ class Effort(msgspec.Struct, frozen=True):
     turns: int = 30
     loads: int = 5
     steps: int = load.FULL
+    sessions: int = listing.FULL
 
 
-QUICK = Effort(appends=10, gates=8, rounds=3, seconds=0.2, turns=5, loads=1, steps=load.FULL // 10)
+QUICK = Effort(
+    appends=10, gates=8, rounds=3, seconds=0.2, turns=5, loads=1, steps=load.FULL // 10, sessions=listing.FULL // 10
+)
 
 
 def main() -> None:
@@ -65,6 +68,7 @@ MEASURES: dict[str, Callable[[Path, Effort], Awaitable[list[Row]]]] = {
     "append": lambda directory, effort: append.measure(directory, effort.appends),
     "toolcall": lambda directory, effort: toolcall.measure(directory, effort.turns),
     "many": lambda directory, effort: many.measure(directory, effort.rounds, effort.seconds),
+    "list": lambda directory, effort: listing.measure(directory, effort.loads, effort.sessions),
     "load": lambda directory, effort: load.measure(directory, effort.loads, effort.steps),
 }
 

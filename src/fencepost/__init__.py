@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         UsageError,
     )
+    from fencepost.journal.fork import Forked
     from fencepost.journal.inspect import CallView, Inspection, SessionRow
     from fencepost.journal.session import Recovery
     from fencepost.runtime.hooks import Hooks, Position
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from fencepost.runtime.session import Guarantees, Session
     from fencepost.runtime.toolmaker import tool
     from fencepost.runtime.tools import CallContext, Tool, ToolReply
-    from fencepost.stores.base import Handle, Store, StoredLog
+    from fencepost.stores.base import Handle, Store, StoredLog, Upkeep
     from fencepost.stores.memory import MemoryStore
     from fencepost.testing.scripted import ScriptedModel
 
@@ -63,6 +64,7 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     "TurnResult",
     # Looking at sessions
     "CallView",
+    "Forked",
     "Inspection",
     "SessionRow",
     "Verdict",
@@ -76,6 +78,7 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     "Position",
     "Store",
     "StoredLog",
+    "Upkeep",
     # Testing your own agent (more in fencepost.testing)
     "MemoryStore",
     "ScriptedModel",
@@ -99,13 +102,14 @@ _HOMES = {
     "runtime.toolmaker": "tool",
     "runtime.tools": "CallContext Tool ToolReply",
     "runtime.session": "Guarantees Session",
+    "journal.fork": "Forked",
     "journal.session": "Recovery",
     "runtime.runtime": "Runtime Settings",
     "runtime.loop": "TurnResult",
     "journal.inspect": "CallView Inspection SessionRow",
     "core.verdict": "Verdict",
     "core.events": "Event",
-    "stores.base": "Handle Store StoredLog",
+    "stores.base": "Handle Store StoredLog Upkeep",
     "runtime.hooks": "Hooks Position",
     "runtime.models": "Model",
     "runtime.plugin": "Plugin PluginContext",

@@ -25,6 +25,7 @@ from fencepost.journal.copy import copy
 from fencepost.journal.inspect import inspect
 from fencepost.stores.jsonl import JsonlStore
 from fencepost.stores.memory import MemoryStore
+from fencepost.stores.sqlite import SqliteStore
 
 
 @moderate
@@ -178,3 +179,21 @@ def test_after_a_power_cut_a_copy_is_whole_or_not_there(tmp_path):
 
     assert asyncio.run(scenario()) > 10
     assert seen == {True, False}
+
+
+def test_files_to_a_database_and_back(tmp_path):
+    """Two forms on disk, one canonical form of every event."""
+    put(tmp_path / "a", log_bytes(notes(0, 200), turn_with_call(200)))
+
+    async def scenario():
+        one, database, other = JsonlStore(tmp_path / "a"), SqliteStore(tmp_path / "s.db"), JsonlStore(tmp_path / "b")
+        await copy(one, "s1", database)
+        await copy(database, "s1", other)
+        wanted, *copies = [await store.read("s1") for store in (one, database, other)]
+        for found in copies:
+            assert encode(found.header) == encode(wanted.header)
+            assert lines_of(found.entries) == lines_of(wanted.entries)
+        for store in (one, database, other):
+            await store.close()
+
+    asyncio.run(scenario())
