@@ -5,31 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.logs import HEADER, VOCABULARY, Weather, empty, logs, moderate, moves
+from tests.core.story import Story, asked, snapshot
 
 from fencepost.core import events as ev
 from fencepost.core.codec import CORE, encode, pack
 from fencepost.core.lifecycle import State
 from fencepost.core.log import Log
 from fencepost.errors import IllegalEventError, UndeclaredEventError
-
-
-def snapshot(log):
-    """All that a log holds and knows, as text: equal before and after means that nothing changed."""
-    fold = log.fold
-    known = (
-        fold.next_seq,
-        fold.last_time,
-        fold.state,
-        fold.turn,
-        fold.turns,
-        fold.calls,
-        list(fold.owed),
-        fold.pending,
-        fold.owner,
-        fold.header,
-        fold.answers,
-    )
-    return repr(known), list(log.entries)
 
 
 def reopened(log, entries):
@@ -92,59 +74,6 @@ def test_a_log_with_an_event_left_out_is_refused(log, data):
 
 
 # --- one refusal for each rule ----------------------------------------------------------------------------------
-
-
-class Story:
-    """A log told step by step, so that each rule can be broken from a place that is otherwise legal."""
-
-    def __init__(self):
-        self.log = empty()
-
-    def turn(self, number=1):
-        self.log.append(ev.TurnStart, turn=number, gates=("tool",), policy="p")
-        return self
-
-    def step(self, number=1, turn=1):
-        self.log.append(ev.StepStart, turn=turn, step=number)
-        return self
-
-    def asks(self, *names):
-        content = tuple(ev.CallRequest(name, "f", "{}") for name in names)
-        self.log.append(
-            ev.AssistantMessage,
-            turn=1,
-            step=1,
-            message_id="m",
-            content=content,
-            finish="tool_calls" if names else "stop",
-        )
-        return self
-
-    def call(self, name, parent=None):
-        self.log.append(
-            ev.ToolCall, turn=1, step=1, call_id=name, name="f", arguments={}, effect="write", parent=parent
-        )
-        return self
-
-    def result(self, name):
-        self.log.append(ev.ToolResult, turn=1, step=1, call_id=name, content=())
-        return self
-
-    def queued(self, name):
-        self.log.append(ev.InputQueued, input_id=name, target="turn", content=())
-        return self
-
-    def step_end(self):
-        self.log.append(ev.StepEnd, turn=1, step=1)
-        return self
-
-    def turn_end(self):
-        self.log.append(ev.TurnEnd, turn=1, reason="completed")
-        return self
-
-
-def asked(*names):
-    return Story().turn().step().asks(*names)
 
 
 PLACE = {"turn": 1, "step": 1}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.logs import HEADER, VOCABULARY, logs, moderate
-from tests.core.test_log import Story, asked
+from tests.core.story import Story, asked
 from tests.core.test_repair import repair
 
 from fencepost.core import events as ev

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.logs import HEADER, VOCABULARY, evidence, logs, moderate
-from tests.core.test_log import Story, asked, snapshot
+from tests.core.story import Story, asked, snapshot
 
 from fencepost.core import events as ev
 from fencepost.core.codec import encode, pack

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from tests.core.test_log import Story, asked
+from tests.core.story import Story, asked
 
 from fencepost.core import events as ev
 from fencepost.core import verdict as v
