@@ -183,7 +183,7 @@ def test_rows_that_lie_under_a_stale_token_are_not_believed(place):
     path = file_of(root, cache)
     content = json.loads(path.read_bytes())
     content["rows"][name(2)][0] = "0.0.0"
-    content["rows"][name(2)][1]["title"] = "a lie"
+    content["rows"][name(2)][2]["title"] = "a lie"
     path.write_text(json.dumps(content))
     rows, store = listing(root, cache)
     assert store.reads == {name(2): 1}

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import heapq
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ import msgspec
 
 from fencepost.core.codec import FORMAT, Vocabulary
 from fencepost.errors import FencepostError, SessionNotFoundError
-from fencepost.journal.inspect import SessionRow, SessionState, fold_stored, latest_first, row_of, rows, unreadable
+from fencepost.journal.inspect import SessionRow, SessionState, fold_stored, row_of, rows, unreadable
 from fencepost.journal.session import off_loop
 from fencepost.stores.base import Owner, Store, StoredLog, Upkeep
 
@@ -47,17 +48,21 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         revision: empty for a log that could not be read: it is tried again at the next listing.
+        updated: of the row; listings are in this order.
+        stored: the row, as JSON: a page needs few of them, and to decode all would take most of its time.
         state, unknown: of the row, while somebody owns the session.
     """
 
     revision: str
-    row: SessionRow
+    updated: int
+    stored: msgspec.Raw
     state: SessionState
     unknown: int
 
-    def owned(self) -> SessionRow:
-        """The row, while somebody owns the session."""
-        return msgspec.structs.replace(self.row, state=self.state, unknown=self.unknown)
+    def row(self, *, owned: bool) -> SessionRow:
+        """The row of a session that somebody owns, or nobody."""
+        row = _decode_row(self.stored)
+        return msgspec.structs.replace(row, state=self.state, unknown=self.unknown) if owned else row
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -67,6 +72,8 @@ class _File(msgspec.Struct, frozen=True):
     rows: dict[str, Kept]
 
 
+_encode = msgspec.json.Encoder().encode
+_decode_row = msgspec.json.Decoder(SessionRow).decode
 _decode = msgspec.json.Decoder(_File).decode
 
 
@@ -95,20 +102,26 @@ class Catalogue:
         if not isinstance(store, Upkeep):
             return (await rows(store, self._vocabulary))[:limit]
         kept = await self._current(store, progress)
-        page = latest_first((one.row for one in kept.values()), limit)
+        ages = ((one.updated, name) for name, one in kept.items())
+        page = sorted(ages, reverse=True) if limit is None else heapq.nlargest(limit, ages)
         out: list[SessionRow] = []
         for start in range(0, len(page), _AT_ONCE):
-            names = [row.session for row in page[start : start + _AT_ONCE]]
+            names = [name for _, name in page[start : start + _AT_ONCE]]
             owners = await asyncio.gather(*map(store.owner, names))
-            out += [kept[name].owned() if owner else kept[name].row for name, owner in zip(names, owners, strict=True)]
+            out += [kept[name].row(owned=owner is not None) for name, owner in zip(names, owners, strict=True)]
         return out
 
     async def _current(self, store: Upkeep, progress: Progress | None) -> dict[str, Kept]:
         """The rows of all sessions, each as its log is now."""
         revisions = await store.revisions()
         known = self._read() if len(revisions) >= WORTH else {}
-        kept = {name: one for name, one in known.items() if revisions.get(name) == one.revision}
-        stale = [name for name in revisions if name not in kept]
+        kept, stale = dict[str, Kept](), list[str]()
+        for name, revision in revisions.items():
+            one = known.get(name)
+            if one is not None and one.revision == revision:
+                kept[name] = one
+            else:
+                stale.append(name)
         for number, name in enumerate(stale, 1):
             with contextlib.suppress(SessionNotFoundError):  # gone since it was listed
                 kept[name] = await self._look(name, revisions[name])
@@ -130,7 +143,7 @@ class Catalogue:
             raise
         except FencepostError as error:
             row = unreadable(session, error)
-            return Kept("", row, row.state, row.unknown)
+            return _keeping("", row, row)
         return await off_loop(len(stored.entries), lambda: _kept(stored, revision, self._vocabulary))
 
     # --- the file -----------------------------------------------------------------------------------------------
@@ -170,5 +183,8 @@ def _kept(stored: StoredLog, revision: str, vocabulary: Vocabulary) -> Kept:
     """The row with an owner, whoever that is, and without one."""
     free = fold_stored(msgspec.structs.replace(stored, owner=None), vocabulary)
     held = msgspec.structs.replace(free, stored=msgspec.structs.replace(stored, owner=Owner(0, "", 0)))
-    owned = row_of(held)
-    return Kept(revision, row_of(free), owned.state, owned.unknown)
+    return _keeping(revision, row_of(free), row_of(held))
+
+
+def _keeping(revision: str, row: SessionRow, owned: SessionRow) -> Kept:
+    return Kept(revision, row.updated, msgspec.Raw(_encode(row)), owned.state, owned.unknown)

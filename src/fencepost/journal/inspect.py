@@ -13,7 +13,6 @@ given yet (law 8).
 from __future__ import annotations
 
 import contextlib
-import heapq
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
@@ -255,23 +254,13 @@ def calls_beyond(
 async def rows(store: Store, vocabulary: Vocabulary = CORE) -> list[SessionRow]:
     """All sessions, the latest first. A broken one is a marked row, never the end of the list."""
     found = [await _row(store, session, vocabulary) for session in await store.sessions()]
-    return latest_first(row for row in found if row)
-
-
-def latest_first(found: Iterable[SessionRow], limit: int | None = None) -> list[SessionRow]:
-    """Rows in the order of a listing, `limit` of them or all."""
-    if limit is not None:
-        return heapq.nlargest(limit, found, key=_age)
-    return sorted(found, key=_age, reverse=True)
-
-
-def _age(row: SessionRow) -> tuple[int, str]:
-    return row.updated, row.session
+    return sorted((row for row in found if row), key=lambda row: (row.updated, row.session), reverse=True)
 
 
 def unreadable(session: str, error: FencepostError) -> SessionRow:
     """The row of a log that cannot be read: marked, never the end of the list."""
-    return SessionRow(session, "damaged", None, 0, f"({error})", 0, 0)
+    why = f"({error})".encode(errors="backslashreplace").decode()  # it may name a path that is no Unicode
+    return SessionRow(session, "damaged", None, 0, why, 0, 0)
 
 
 async def _row(store: Store, session: str, vocabulary: Vocabulary) -> SessionRow | None:
