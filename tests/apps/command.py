@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fencepost.apps.cli.exporting import lines
+from fencepost.apps.cli.lines import lines
 from fencepost.journal.inspect import fold_stored
 from fencepost.stores.urls import open_store
 

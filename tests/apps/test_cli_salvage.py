@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.apps.cli import examining, exits, showing
 from fencepost.apps.cli.checkup import check
-from fencepost.apps.cli.exporting import lines
+from fencepost.apps.cli.lines import lines
 from fencepost.apps.cli.main import main
 from fencepost.apps.cli.progress import Bar
 from fencepost.journal.inspect import Reading, fold_stored

@@ -12,7 +12,7 @@ from fencepost.core import events as ev
 from fencepost.core.codec import encode, expand
 from fencepost.core.lifecycle import State
 from fencepost.core.log import Log
-from fencepost.core.projection import messages
+from fencepost.core.projection import GAP, AssistantTurn, ToolAnswer, UserTurn, messages
 from fencepost.core.repair import closers
 from fencepost.core.salvage import Break, salvage
 from fencepost.core.verdict import DENIED, Evidence, verdicts
@@ -108,6 +108,13 @@ def test_a_hole_in_a_turn_lets_later_results_stand_and_names_what_is_missing():
     assert (type(answer), answer.seq, after.seq) == (ev.ToolResult, 6, 7)
     assert gap.until == 7
     assert [item.verdict for item in verdicts(fold_of(line))] == ["completed"]
+
+
+def test_a_model_is_told_of_the_gap_behind_the_results_of_its_calls():
+    (line,) = salvage(turn_with_call(), [note(6)], [HOLE])
+    said = messages(Log(HEADER, lambda: 0, VOCABULARY, line.entries))
+    assert [type(message) for message in said] == [UserTurn, AssistantTurn, ToolAnswer, UserTurn]
+    assert said[-1].content[0].text == GAP
 
 
 def test_calls_that_are_open_at_the_gap_are_unknown_and_said_to_be():

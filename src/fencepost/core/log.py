@@ -75,7 +75,7 @@ class Fold:
         self.pending: dict[str, ev.InputQueued] = {}
         self.owner: ev.SessionOwner | None = None
         self.header: ev.RequestHeader | None = None
-        self.said: list[ev.UserMessage | ev.AssistantMessage] = []
+        self.said: list[ev.UserMessage | ev.AssistantMessage | ev.Gap] = []
         """The messages of the transcript, in their order; half an answer is none."""
         self.answers = 0
         """Whole answers so far; the scripted model counts its lines by it."""
@@ -282,6 +282,7 @@ class Fold:
             if call.result is None or (event.since is not None and call.result.seq >= event.since):
                 call.doubtful = True
         self.gaps.append(event)
+        self.said.append(event)
         self._until = max(self._until, event.until)
         self._leaps = {"turn", "step", "epoch"}
 

@@ -5,7 +5,8 @@ Rules:
        answer that asked for them.
     2. Half an answer (`interrupted`, or chunks without a message) is never sent.
     3. A call without a result makes no request: the loop owes it a result first.
-    4. A provider's own id of a call is used on the wire if it is usable there (not empty, not used twice);
+    4. A gap is said, so that nobody repeats what was done in what is missing.
+    5. A provider's own id of a call is used on the wire if it is usable there (not empty, not used twice);
        otherwise ours is.
 """
 
@@ -43,6 +44,12 @@ class ToolAnswer(msgspec.Struct, frozen=True, tag="tool"):
     is_error: bool = False
 
 
+GAP = (
+    "[fencepost: a part of this session's log is missing here. What was said and done in it is unknown: "
+    "do not take anything for not done because it is not above.]"
+)
+"""What the model is told where a gap is."""
+
 Message: TypeAlias = UserTurn | AssistantTurn | ToolAnswer
 
 
@@ -72,6 +79,8 @@ def messages(log: Log) -> tuple[Message, ...]:
     for event in log.fold.said:
         if isinstance(event, ev.UserMessage):
             out.append(UserTurn(event.content))
+        elif isinstance(event, ev.Gap):
+            out.append(UserTurn((ev.Text(GAP),)))
         elif event.content:
             out.append(AssistantTurn(event.content))
             out.extend(_answer(log, call) for call in ev.calls_of(event))
@@ -86,7 +95,7 @@ def _answer(log: Log, call: ev.CallRequest) -> ToolAnswer:
 
 
 def wire_ids(transcript: Iterable[Message]) -> dict[str, str]:
-    """For each call the id that goes over the wire (rule 4)."""
+    """For each call the id that goes over the wire (rule 5)."""
     calls = [
         block
         for message in transcript

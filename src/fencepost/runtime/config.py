@@ -13,6 +13,9 @@
     [plugin.retry]                    # settings of one plugin
     attempts = 3
 
+    [redact]                          # what `fencepost export --redact` hides beside what it knows
+    patterns = ["ACME-[0-9]{6}"]      # regular expressions; of a group named `secret` only that group
+
 Looked for in the working directory, then in the user's configuration directory. A key that is not known is an error
 that names the file and the key.
 """
@@ -34,6 +37,12 @@ from fencepost.errors import ConfigError, IllegalEventError
 FILE = "fencepost.toml"
 
 
+class Redact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is hidden in exports beside what is known to be secret: regular expressions."""
+
+    patterns: list[str] = []
+
+
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of a configuration file; what is left out has the default of the command line."""
 
@@ -45,6 +54,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plugins: list[str] | None = None
     settings: dict[str, Json] = {}
     plugin: dict[str, dict[str, Json]] = {}
+    redact: Redact = Redact()
 
 
 class LoadedConfig(msgspec.Struct, frozen=True):

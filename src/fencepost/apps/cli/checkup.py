@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from fencepost.apps.cli.exporting import intact
+from fencepost.apps.cli.lines import intact
 from fencepost.apps.cli.looking import status_for
 from fencepost.core import events as ev
 from fencepost.core.codec import last_seq

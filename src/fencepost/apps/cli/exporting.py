@@ -1,86 +1,153 @@
-"""`fencepost export` and `fencepost show --json`: a session's events as JSON Lines, in canonical form.
+"""`fencepost export` and `fencepost show --json`: a session in a form that others read.
 
-The header first, then one line per event, chunks one by one; events that are not known here to the byte. Of a damaged
-session both sides are printed, with one line between that is no event:
+    jsonl        the events (see `lines`)
+    markdown     for people
+    openai, anthropic
+                 what those APIs take (see `transcript`)
 
-    {"type":"gap","after":SEQ,"offset":N or null,"length":BYTES,"reason":"…","unit":"byte" or "row"}
-
-`after` is the last event before it, -1 if there is none. Torn bytes at the end are not printed; they are no event.
+`--redact` hides secrets in any of them, before the form is made, and says on standard error how many it hid. `--json`
+gives one object for programs, with the export in it. Torn bytes at the end are never exported; they are no event.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from fencepost.apps.cli import exits
+from fencepost.apps.cli.finding import find
+from fencepost.apps.cli.lines import lines
 from fencepost.apps.cli.looking import Desk, look, status_for
-from fencepost.core import events as ev
-from fencepost.core.codec import encode, expand, last_seq
-from fencepost.journal.inspect import Reading, state_of
+from fencepost.apps.cli.secrets import Secrets, counted
+from fencepost.errors import ConfigError, UsageError
+from fencepost.journal.inspect import Reading, SessionState, fold_stored, state_of
 
 
-class Gap(msgspec.Struct, frozen=True, tag_field="type", tag="gap"):
-    """A place in an export where something is missing."""
+class Export(msgspec.Struct, frozen=True):
+    """What `--json` gives.
 
-    after: int
-    offset: int | None
-    length: int
-    reason: str
-    unit: str = "byte"
+    Attributes:
+        content: a list of records for `jsonl`, a text for `markdown`, else what the API takes.
+        redacted: whether secrets were looked for.
+        hidden: how often each kind of secret was hidden.
+    """
+
+    session: str
+    state: SessionState
+    problem: str | None
+    format: str
+    redacted: bool
+    hidden: dict[str, int]
+    content: Any
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run the command. More formats than `jsonl` will stand beside it."""
-    return look(arguments, lambda desk: export(desk, arguments.id))
+    """Run the command."""
+    return look(
+        arguments,
+        lambda desk: export(desk, arguments.id, arguments.format, redact=arguments.redact, as_record=arguments.json),
+    )
 
 
-async def export(desk: Desk, text: str | None) -> int:
-    """Print the session that `text` means; returns the exit status."""
-    reading = await desk.read(text)
-    out = sys.stdout.buffer
-    for line in lines(reading):
-        out.write(line + b"\n")
+async def export(
+    desk: Desk, text: str | None, form: str = "jsonl", *, redact: bool = False, as_record: bool = False
+) -> int:
+    """Print the session that `text` means; returns the exit status.
+
+    Raises:
+        SessionNotFoundError, UsageError: none, or several, are meant.
+        ConfigError: a pattern of the configuration is none.
+    """
+    secrets = secrets_of(desk) if redact else None
+    reading = await _read(desk, text, secrets)
     state, problem = state_of(reading)
+    refused = None
+    if form in _FORMS:
+        content, refused = _FORMS[form](reading, desk)
+    elif form == "markdown":
+        from fencepost.apps.cli.markdown import markdown
+
+        content = "\n\n".join(markdown(reading)) + "\n"
+    else:
+        content = map(msgspec.Raw, lines(reading))
+    hidden = dict(sorted(secrets.hidden.items())) if secrets else {}
+    if as_record:
+        whole = list(content) if form == "jsonl" else content
+        _write(msgspec.json.encode(Export(reading.stored.session, state, problem, form, redact, hidden, whole)))
+    else:
+        _print(form, content)
+    return _told(reading, hidden if redact else None, refused)
+
+
+def secrets_of(desk: Desk) -> Secrets:
+    """What is looked for in this directory.
+
+    Raises:
+        ConfigError: a pattern of the configuration is none.
+    """
+    try:
+        return Secrets(desk.config.config.redact.patterns)
+    except UsageError as error:
+        raise ConfigError(f"{desk.config.path}: {error}") from None
+
+
+async def _read(desk: Desk, text: str | None, secrets: Secrets | None) -> Reading:
+    if secrets is None:
+        return await desk.read(text)
+    from fencepost.apps.cli.redacting import redacted
+
+    stored = await desk.store.read(await find(desk.store, text, desk.cwd))
+    return fold_stored(redacted(stored, secrets), desk.vocabulary)
+
+
+def _openai(reading: Reading, desk: Desk) -> tuple[Any, str | None]:
+    from fencepost.apps.cli import transcript
+    from fencepost.testing.pairing import pairing_problem
+
+    made: dict[str, Any] = transcript.openai(transcript.request_of(reading.stored, desk.vocabulary))
+    return made, pairing_problem(made["messages"])
+
+
+def _anthropic(reading: Reading, desk: Desk) -> tuple[Any, str | None]:
+    from fencepost.apps.cli import transcript
+    from fencepost.testing.pairing_anthropic import anthropic_problem
+
+    made: dict[str, Any] = transcript.anthropic(transcript.request_of(reading.stored, desk.vocabulary))
+    return made, anthropic_problem(made["messages"])
+
+
+_FORMS: dict[str, Callable[[Reading, Desk], tuple[Any, str | None]]] = {"openai": _openai, "anthropic": _anthropic}
+
+
+def _print(form: str, content: Any) -> None:
+    if form == "jsonl":
+        for line in content:
+            _write(bytes(line))
+    elif form == "markdown":
+        sys.stdout.buffer.write(content.encode(errors="replace"))
+    else:
+        _write(msgspec.json.encode(content))
+
+
+def _write(line: bytes) -> None:
+    sys.stdout.buffer.write(line + b"\n")
+
+
+def _told(reading: Reading, hidden: dict[str, int] | None, refused: str | None) -> int:
+    """Say on standard error what the export does not; returns the exit status."""
+    state, problem = state_of(reading)
+    if hidden is not None:
+        kinds = f": {counted(hidden.items())}" if hidden else ""
+        sys.stderr.write(f"fencepost: {sum(hidden.values())} secrets hidden{kinds}\n")
     if reading.stored.tail_bytes:
         sys.stderr.write(f"fencepost: {reading.stored.tail_bytes} torn bytes at the end are not exported\n")
     status = status_for(state)
     if status:
         sys.stderr.write(f"fencepost: session {reading.stored.session} is {state}: {problem}\n")
-    return status
-
-
-def lines(reading: Reading) -> Iterator[bytes]:
-    """The lines of an export, without newlines."""
-    if reading.stored.header is not None:
-        yield encode(reading.stored.header)
-    yield from _events(intact(reading))
-    yield from (msgspec.json.encode(gap) for gap in gaps(reading))
-    yield from _events(reading.beyond)
-
-
-def _events(entries: Iterable[ev.Entry]) -> Iterator[bytes]:
-    return (encode(event) for event in itertools.chain.from_iterable(map(expand, entries)))
-
-
-def intact(reading: Reading) -> Sequence[ev.Entry]:
-    """The entries in front of whatever is wrong; all of them where nothing is."""
-    entries = reading.stored.entries
-    if reading.broken is None:
-        return entries
-    return [entry for entry in entries if last_seq(entry) < reading.fold.next_seq]
-
-
-def gaps(reading: Reading) -> list[Gap]:
-    """The places where something is missing, or may not stand."""
-    before = intact(reading)
-    after = last_seq(before[-1]) if before else -1
-    found = [Gap(after, damage.offset, damage.length, damage.reason, damage.unit) for damage in reading.stored.damage]
-    if reading.broken is not None:
-        found.insert(0, Gap(after, None, 0, f"an event stands where it may not: {reading.broken}"))
-    if not found and reading.stored.header is None:
-        found.append(Gap(after, 0, 0, "the header cannot be read"))
-    return found
+    if refused is not None:
+        sys.stderr.write(f"fencepost: a strict endpoint would refuse this: {refused}\n")
+    return status or (exits.OTHERWISE if refused is not None else exits.DONE)

@@ -88,15 +88,22 @@ def _looking(commands: _Commands) -> None:
     for name, module, about in (
         ("show", "showing", "draw a session as a timeline"),
         ("inspect", "inspecting", "say for each call whether it completed, did not start, or is unknown"),
-        ("export", "exporting", "print a session's events as JSON Lines"),
+        ("export", "exporting", "print a session: its events, Markdown, or the messages that a model API takes"),
     ):
         parser = _command(commands, name, module, about)
         parser.add_argument("id", metavar="ID", nargs="?", help="default: the last session of this directory")
         if name == "export":
-            parser.add_argument("--format", choices=("jsonl",), default="jsonl", help="default: jsonl")
+            _export(parser)
         else:
             what = "the events, as export prints them" if name == "show" else RECORDS
             parser.add_argument("--json", action="store_true", help=what)
+
+
+def _export(parser: argparse.ArgumentParser) -> None:
+    forms = ("jsonl", "markdown", "openai", "anthropic")
+    parser.add_argument("--format", choices=forms, default="jsonl", help="default: jsonl, the events")
+    parser.add_argument("--redact", action="store_true", help="hide secrets, and say how many")
+    parser.add_argument("--json", action="store_true", help="one JSON object, with the export in it")
 
 
 def _keeping(commands: _Commands) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from fencepost.apps.cli.exporting import gaps, intact
+from fencepost.apps.cli.lines import gaps, intact
 from fencepost.apps.cli.plain import arguments_line, one_line
 from fencepost.core import events as ev
 from fencepost.core.codec import encode, last_seq
