@@ -17,3 +17,14 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
 def cli(tmp_path: Path, stock: Stock) -> Command:
     """`fencepost` in a directory of its own."""
     return Command(tmp_path, stock)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store that commands inside of this process use."""
+    root = tmp_path / "store"
+    root.mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FENCEPOST_STORE", f"jsonl:{root}")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return root

@@ -18,53 +18,14 @@ from fencepost.apps.cli.checkup import check
 from fencepost.apps.cli.lines import lines
 from fencepost.apps.cli.main import main
 from fencepost.apps.cli.progress import Bar
-from fencepost.journal.inspect import Reading, fold_stored
 from fencepost.stores.jsonl import JsonlStore
 from tests.apps.command import tree
+from tests.apps.inside import put, reading, record, run
 from tests.journal.test_salvage import FIRST, KINDS, RAN, REPAIRED
 from tests.stores.sample import batch, log_bytes, notes
 
 TWO_LINES = log_bytes(FIRST, REPAIRED) + batch(RAN)
 TORN = log_bytes(FIRST) + b"{torn"
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A store that the commands of this process use."""
-    root = tmp_path / "store"
-    root.mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FENCEPOST_STORE", f"jsonl:{root}")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    return root
-
-
-def put(store: Path, data: bytes, session: str = "s1") -> None:
-    (store / session).mkdir()
-    (store / session / "log.jsonl").write_bytes(data)
-
-
-def reading(store: Path, session: str = "s1") -> Reading:
-    async def read() -> Reading:
-        opened = JsonlStore(store)
-        try:
-            return fold_stored(await opened.read(session))
-        finally:
-            await opened.close()
-
-    return asyncio.run(read())
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    status = main(words)
-    said = capsys.readouterr()
-    return status, said.out, said.err
-
-
-def record(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    status, out, err = run(capsys, *words, "--json")
-    assert status == 0, err
-    return json.loads(out)
 
 
 @pytest.mark.parametrize("data", KINDS.values(), ids=list(KINDS))

@@ -44,7 +44,7 @@ SHIPPED: tuple[tuple[str, str], ...] = (
     ("bearer", r"(?i)\bbearer[ \t]+(?P<secret>[A-Za-z0-9._~+/=-]{6,})"),
     ("basic_auth", r"(?i)\bauthorization[\"']?[ \t]*[:=][ \t]*[\"']?basic[ \t]+(?P<secret>[A-Za-z0-9+/=_-]{4,})"),
     ("url_password", r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s/:@]{0,200}:(?P<secret>(?!\[hidden\]@)[^\s/]+)@"),
-    ("flag", rf"(?i)--(?:[a-z-]{{0,40}}-)?(?:{_QUIET})[ \t=]+{_VALUE}"),
+    ("flag", rf"(?i)(?<![-\w])--(?:[a-z-]{{0,40}}-)?(?:{_QUIET})[ \t=]+{_VALUE}"),
     ("assignment", rf"""\b{_LOUD_NAME}\\?["']?[ \t]*[=:][ \t]*{_VALUE}"""),
     ("assignment", rf"""(?i)(?:\b|_)(?:{_QUIET})\\?["']?[ \t]*[=:][ \t]*{_VALUE}"""),
 )
