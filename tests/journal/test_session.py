@@ -287,7 +287,7 @@ def test_a_session_that_is_held_or_not_there(tmp_path):
     async def scenario():
         put(tmp_path, log_bytes(turn_with_call()))
         journal, _ = await resume(tmp_path)
-        while not files(tmp_path).get(tmp_path / "s1" / "watermark"):
+        while not files(tmp_path).get(tmp_path / "s1" / "watermark"):  # noqa: ASYNC110
             await asyncio.sleep(0)  # nobody waits for the hint that the owner's thread leaves
         before = files(tmp_path)
         with pytest.raises(HeldError):

@@ -20,7 +20,6 @@ from fencepost.runtime.hooks import Position
 from fencepost.runtime.plugin import PluginContext
 from fencepost.runtime.subjects import Answer, Attempt
 
-
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
