@@ -14,7 +14,8 @@ class Proxy:
     """Forwards bytes between clients and the server of `url`, each connection in a thread.
 
     Arm it with `cut`, for the next request that holds `word`: "request" loses it on its way there, "answer" loses the
-    answer to it, which comes after the commit, "client" loses the client alone: the server goes on without it.
+    answer to it, which comes after the commit, "client" loses the client alone: the server goes on without it, and
+    "ghost" does the same but keeps the request back until `haunt`.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,6 +29,7 @@ class Proxy:
         self.cuts = 0
         self.happened = threading.Event()
         """Set when something was cut."""
+        self._ghosts: list[tuple[socket.socket, bytes]] = []
         self._orphans: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -35,6 +37,11 @@ class Proxy:
         """Cut once."""
         self.happened.clear()
         self.cut = cut
+
+    def haunt(self) -> None:
+        """Let the requests arrive that were kept back."""
+        for server, request in self._ghosts:
+            server.sendall(request)
 
     def __enter__(self) -> Self:
         return self
@@ -78,10 +85,14 @@ class Proxy:
                 if cut == "request":
                     self.happened.set()
                     return
-                key.data.sendall(data)
+                if cut == "ghost":
+                    self._ghosts.append((key.data, data))
+                else:
+                    key.data.sendall(data)
                 losing_answer = losing_answer or cut == "answer"
+                if cut in {"client", "ghost"}:
+                    self._orphans.append(key.data)
+                    self.happened.set()
+                    return
                 if cut:
                     self.happened.set()
-                if cut == "client":
-                    self._orphans.append(key.data)
-                    return

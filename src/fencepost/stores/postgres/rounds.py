@@ -7,6 +7,8 @@ Rules:
     3. A batch whose answer was lost is in doubt. Before anything else is written for its session, the head is read
        back: either the batch is there, or it is appended now. Never both. Of a batch that comes back with more events
        behind it, only those are appended that are not there.
+       A request that was given up may still arrive, even after the head was read. Then the one that followed it does
+       not fit, and the head is read once more.
     4. What is in a round and is not known to have landed has failed (law 4).
 
 What it refuses to be: a queue. Each session has at most one batch here; who waits for it stands in `handle`.
@@ -46,6 +48,9 @@ from fencepost.stores.threads import Job, Threads
 LARGEST = 8 * 1024 * 1024
 """Bytes at which a round takes no more batches."""
 
+_GHOSTS = 5
+"""Times that the head is read back for one batch; each request that was given up arrives once at most."""
+
 _ABOUT_ONE = (EncodingRefusedError, DamagedError)
 """What one batch of a round can be guilty of; the others are then tried without it."""
 
@@ -60,7 +65,7 @@ class Batch:
         doubt: whether an earlier append of this session went unanswered.
     """
 
-    __slots__ = ("claim", "doubt", "entries", "error", "expected", "landed", "next_seq", "rows", "size")
+    __slots__ = ("claim", "doubt", "entries", "error", "expected", "ghosts", "landed", "next_seq", "rows", "size")
 
     def __init__(self, claim: Claim, entries: Sequence[Entry], expected_seq: int, *, doubt: bool) -> None:
         self.claim = claim
@@ -68,6 +73,8 @@ class Batch:
         self.expected = expected_seq
         self.next_seq = last_seq(entries[-1]) + 1
         self.doubt = doubt
+        self.ghosts = 0
+        """Times that the head was read back without finding all of it; as many requests may still arrive."""
         self.landed = False
         self.error: FencepostError | None = None
         self.rows: list[Row] = []
@@ -92,7 +99,9 @@ class Batch:
         self.doubt = False
         if seq >= self.next_seq:
             self.landed = True
-        elif seq > self.expected:
+            return
+        self.ghosts += 1
+        if seq > self.expected:
             self.entries, self.expected = behind(self.entries, seq), seq
             self.encode()
 
@@ -186,13 +195,14 @@ class Rounds:
             batch.error.__cause__ = error
 
     def _attempt(self, batches: list[Batch], server: Connection[TupleRow]) -> None:
-        """Settle what can be settled; called again where the connection broke."""
-        doubtful = [batch for batch in batches if batch.doubt and not batch.settled]
-        if doubtful:
-            self._read_back(doubtful, server)
-        pending = [batch for batch in batches if not batch.settled]
-        if pending:
-            self._append(pending, server)
+        """Settle them all; called again where the connection broke."""
+        while pending := [batch for batch in batches if not batch.settled]:
+            doubtful = [batch for batch in pending if batch.doubt]
+            if doubtful:
+                self._read_back(doubtful, server)
+                pending = [batch for batch in pending if not batch.settled]
+            if pending:
+                self._append(pending, server)
 
     def _read_back(self, batches: list[Batch], server: Connection[TupleRow]) -> None:
         rows, epochs = as_arrays(batch.claim for batch in batches)
@@ -214,10 +224,10 @@ class Rounds:
                     batch.doubt = False
             raise
         for batch in batches:
-            batch.doubt = False
             batch.landed = batch.claim.row in landed
+            batch.doubt = not batch.landed and 0 < batch.ghosts < _GHOSTS
         for batch in batches:
-            if not batch.landed:
+            if not batch.landed and not batch.doubt:
                 self._lost(batch, server)
 
     def _append_all(self, batches: list[Batch], server: Connection[TupleRow]) -> set[int]:
