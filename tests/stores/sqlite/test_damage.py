@@ -314,6 +314,13 @@ def test_a_new_database_in_the_place_of_an_old_one_owes_it_nothing(file: Path) -
     assert read(file, "s3").evidence.blind_at == ()
 
 
+def test_another_database_that_is_put_in_the_place_owes_it_nothing_either(file: Path, tmp_path: Path) -> None:
+    write(tmp_path / "other.db", 2)
+    (tmp_path / "other.db").replace(file)
+    stored = read(file)
+    assert (stored.watermark, stored.evidence.blind_at) == (1, ())
+
+
 def test_a_database_that_was_put_back_from_before_is_in_doubt(file: Path) -> None:
     before = file.read_bytes()
 

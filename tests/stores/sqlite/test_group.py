@@ -24,7 +24,7 @@ from fencepost.stores.sqlite import SqliteStore
 from fencepost.stores.sqlite.handle import SqliteHandle
 from tests.stores.sample import header, lines_of, note, notes
 from tests.stores.sqlite.medium import Medium, Operation
-from tests.stores.sqlite.sessions import run, store_at
+from tests.stores.sqlite.sessions import run, store_at, write
 
 
 async def together(
@@ -176,6 +176,25 @@ def test_after_a_fault_the_log_is_as_before_and_the_next_gate_succeeds(
         run(tmp_path / "a.db", scenario, vfs=medium.name)
 
 
+def test_what_a_failed_sync_left_in_the_log_never_comes_back(tmp_path: Path) -> None:
+    """The bytes of the failed commit are in the file, whole, and nobody knows whether they are on the medium. Nobody
+    else has the database open, so it is this process alone that still knows that they do not count."""
+    with Medium() as medium:
+
+        async def scenario(store: SqliteStore, handle: SqliteHandle) -> None:
+            for suffix in ("", "-wal"):
+                medium.fail("sync", apsw.SQLITE_IOERR_FSYNC, suffix=suffix, times=99)
+            for _ in range(3):
+                with pytest.raises(MediumError):
+                    await handle.append([note(2)], 2)
+            medium.heal()
+            assert (await store.read("s1")).watermark == 1
+            await handle.append([note(2, "another")], 2)
+            assert lines_of((await store.read("s1")).entries) == lines_of([*notes(0, 2), note(2, "another")])
+
+        run(tmp_path / "a.db", scenario, vfs=medium.name)
+
+
 def test_after_a_fault_a_new_session_can_still_be_made(tmp_path: Path) -> None:
     async def main() -> None:
         with Medium() as medium:
@@ -252,18 +271,36 @@ def test_the_commit_is_synchronous_whatever_the_default(tmp_path: Path) -> None:
     def careless(connection: apsw.Connection) -> None:
         connection.pragma("synchronous", 0)
 
-    with Medium() as medium:
+    async def main() -> None:
+        with Medium() as medium:
+            async with store_at(tmp_path / "a.db", vfs=medium.name) as store:
+                handle = await store.own("s1")
+                for seq in (2, 3):
+                    before = medium.calls["sync", "-wal"]
+                    await handle.append([note(seq)], seq)
+                    assert medium.calls["sync", "-wal"] > before
 
-        async def scenario(store: SqliteStore, handle: SqliteHandle) -> None:
-            before = medium.calls["sync", "-wal"]
-            await handle.append([note(2)], 2)
-            assert medium.calls["sync", "-wal"] == before + 1
+    write(tmp_path / "a.db", 2)
+    apsw.connection_hooks.append(careless)
+    try:
+        asyncio.run(main())
+    finally:
+        apsw.connection_hooks.remove(careless)
 
-        apsw.connection_hooks.append(careless)
-        try:
-            run(tmp_path / "a.db", scenario, vfs=medium.name)
-        finally:
-            apsw.connection_hooks.remove(careless)
+
+@pytest.mark.parametrize("change", ["epoch = epoch + 1", "writer = 'another'", "next = next + 1", "session = 99"])
+def test_an_append_lands_only_behind_the_very_head_that_its_owner_left(tmp_path: Path, change: str) -> None:
+    async def scenario(store: SqliteStore, handle: SqliteHandle) -> None:
+        thief = apsw.Connection(str(tmp_path / "a.db"))
+        thief.execute(f"UPDATE head SET {change} WHERE session = 1")
+        before = list(thief.execute("SELECT * FROM head")), list(thief.execute("SELECT * FROM batch"))
+        for _ in range(2):
+            with pytest.raises(LostOwnershipError):
+                await handle.append([note(2)], 2)
+        assert (list(thief.execute("SELECT * FROM head")), list(thief.execute("SELECT * FROM batch"))) == before
+        thief.close()
+
+    run(tmp_path / "a.db", scenario)
 
 
 def test_a_place_without_a_write_ahead_log_is_refused(tmp_path: Path) -> None:

@@ -135,16 +135,12 @@ def test_a_medium_that_takes_no_writes_is_read(frozen: tuple[Path, Path], killed
                 await (await store.own("s1")).append([note(3)], 3)
             with pytest.raises(ReadOnlyError):
                 await store.create(header("s2"))
-
-    asyncio.run(look())
-    assert sorted(os.listdir(live)) == names
-    write(live / "a.db", 1, session="s2")
-
-    async def look_again() -> None:
-        async with store_at(seen / "a.db") as store:
+            assert sorted(os.listdir(live)) == names
+            async with store_at(live / "a.db") as writer:
+                await (await writer.create(header("s2"))).append([note(0)], 0)
             assert sorted(await store.sessions()) == ["s1", "s2"]
 
-    asyncio.run(look_again())
+    asyncio.run(look())
 
 
 def test_a_database_that_was_half_made_is_one_without_sessions(tmp_path: Path) -> None:
@@ -279,6 +275,21 @@ def test_bytes_for_an_event_do_not_depend_on_the_history(tmp_path: Path) -> None
     with Medium() as medium:
         run(tmp_path / "a.db", scenario, vfs=medium.name)
     assert statistics.median(written[-100:]) == statistics.median(written[:100])
+
+
+def test_a_database_that_was_replaced_is_the_one_that_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "a.db", 3)
+    write(tmp_path / "b.db", 5)
+
+    async def main() -> None:
+        async with store_at(tmp_path / "a.db") as store:
+            assert (await store.read("s1")).watermark == 2
+            (tmp_path / "b.db").replace(tmp_path / "a.db")
+            assert (await store.read("s1")).watermark == 4
+            (tmp_path / "a.db").unlink()
+            assert await store.sessions() == []
+
+    asyncio.run(main())
 
 
 def test_readers_in_many_threads_share_what_is_open(tmp_path: Path) -> None:
