@@ -5,8 +5,6 @@ import pytest
 from fencepost.plugins.checkpoint import Checkpoint
 from tests.crash.cases import Case, case_of
 
-pytest.register_assert_rewrite("tests.crash.laws")
-
 
 @pytest.fixture(scope="session")
 def gated(tmp_path_factory) -> Case:
