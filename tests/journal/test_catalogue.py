@@ -42,6 +42,7 @@ def name(number):
 
 
 def fill(root, count=WORTH):
+    """Interrupted sessions, each in a call."""
     for number in range(count):
         put(root, log_bytes([*turn_with_call(), call(5)], session=name(number)), name(number))
 
@@ -94,12 +95,14 @@ def file_of(root, cache):
 
 def test_ten_thousand_sessions_are_read_once_and_a_page_asks_fifty_locks(tmp_path):
     root, cache = tmp_path / "store", tmp_path / "cache"
-    fill(root, 10_000)
+    content = log_bytes([note(0)])
+    for number in range(10_000):
+        put(root, content, name(number))
     _, first = listing(root, cache, 50)
     assert first.reads.total() == 10_000
     page, second = listing(root, cache, 50)
     assert (len(page), second.reads.total(), second.asked) == (50, 0, 50)
-    append(root, name(17), 6)
+    append(root, name(17), 1)
     page, third = listing(root, cache, 50)
     assert page[0].session == name(17)
     assert third.reads == {name(17): 1}
