@@ -141,7 +141,7 @@ class DamagedError(StoreError):
     """Bytes that were durable are no longer whole; the session loads read-only and is never cut."""
 
     code = "DAMAGED"
-    next_act = "See what is intact with `fencepost doctor`; read it with `fencepost show` and `fencepost export`"
+    next_act = "See what is intact with `fencepost doctor ID`; go on with that by `fencepost doctor ID --salvage NEW`"
 
 
 class UnsupportedError(StoreError):

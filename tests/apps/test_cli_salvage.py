@@ -21,7 +21,7 @@ from fencepost.apps.cli.progress import Bar
 from fencepost.stores.jsonl import JsonlStore
 from tests.apps.command import tree
 from tests.apps.inside import put, reading, record, run
-from tests.journal.test_salvage import FIRST, KINDS, RAN, REPAIRED
+from tests.journal.test_salvage import FIRST, KINDS, RAN, REPAIRED, WHOLE
 from tests.stores.sample import batch, log_bytes, notes
 
 TWO_LINES = log_bytes(FIRST, REPAIRED) + batch(RAN)
@@ -159,3 +159,20 @@ def _paper() -> Any:
     from fencepost.apps.cli import paper
 
     return paper.paper()
+
+
+# --- a part of a timeline ---------------------------------------------------------------------------------------
+
+
+def test_a_timeline_can_be_cut_to_a_turn_and_to_its_end(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(store, WHOLE)
+    status, whole, _ = run(capsys, "show", "s1")
+    assert (status, "turn 1 ends" in whole, "turn 2 ends" in whole) == (0, True, True)
+    second = run(capsys, "show", "s1", "--turn", "2")[1]
+    assert "turn 1" not in second
+    assert "turn 2 ends" in second
+    last = run(capsys, "show", "s1", "--tail", "2")[1]
+    assert "turn 2 ends" in last
+    assert "turn 2  gates" not in last
+    assert "2 of " in last
+    assert run(capsys, "show", "s1", "--json", "--tail", "2")[0] == exits.USAGE

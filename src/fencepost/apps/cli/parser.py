@@ -95,6 +95,9 @@ def _looking(commands: _Commands) -> None:
         if name == "export":
             _export(parser)
         else:
+            if name == "show":
+                parser.add_argument("--turn", metavar="N", type=int, help="only this turn")
+                parser.add_argument("--tail", metavar="N", type=int, help="only the last N rows")
             what = "the events, as export prints them" if name == "show" else RECORDS
             parser.add_argument("--json", action="store_true", help=what)
 

@@ -9,6 +9,7 @@ from fencepost.apps.cli.exporting import export
 from fencepost.apps.cli.inspecting import STATES
 from fencepost.apps.cli.looking import Desk, look, status_for
 from fencepost.apps.cli.timeline import Row, timeline
+from fencepost.errors import UsageError
 from fencepost.journal.inspect import Reading, state_of
 
 if TYPE_CHECKING:
@@ -21,17 +22,21 @@ MARGIN = 8
 def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
 
+    if arguments.json and (arguments.turn is not None or arguments.tail is not None):
+        raise UsageError("--turn and --tail cut what people read", next_act="Cut JSON Lines with jq, or tail")
+
     async def work(desk: Desk) -> int:
         if arguments.json:
             return await export(desk, arguments.id)
         reading = await desk.read(arguments.id)
-        _print(reading)
+        _print(reading, arguments.turn, arguments.tail)
         return status_for(state_of(reading)[0])
 
     return look(arguments, work)
 
 
-def _print(reading: Reading) -> None:
+def _print(reading: Reading, turn: int | None = None, tail: int | None = None) -> None:
+    """Print the timeline, or the part of it that was asked for."""
     from fencepost.apps.cli import paper
 
     out, stored = paper.paper(), reading.stored
@@ -43,8 +48,18 @@ def _print(reading: Reading) -> None:
     if stored.owner is not None:
         since = paper.clock(stored.owner.since)
         out.print(paper.styled(f"  held by process {stored.owner.pid} on {stored.owner.host} since {since}", "cyan"))
-    for row in timeline(reading):
+    rows = timeline(reading)
+    kept = cut(rows, turn, tail)
+    if len(kept) < len(rows):
+        out.print(paper.styled(f"  {len(kept)} of {len(rows)} rows", "dim"))
+    for row in kept:
         _print_row(out, row)
+
+
+def cut(rows: list[Row], turn: int | None, tail: int | None) -> list[Row]:
+    """The rows of one turn, and of those the last few."""
+    kept = rows if turn is None else [row for row in rows if row.turn == turn]
+    return kept if tail is None else kept[max(len(kept) - tail, 0) :]
 
 
 def _print_row(out: Console, row: Row) -> None:

@@ -33,6 +33,7 @@ class Row(msgspec.Struct, frozen=True):
         gate: the gate that it stands behind, or that stands behind it.
         verdict: on the call that the row is about.
         marked: worth a look: interrupted, failed, missing.
+        turn: the turn that it stands in, or behind; 0 before the first.
     """
 
     seq: int | None
@@ -41,6 +42,7 @@ class Row(msgspec.Struct, frozen=True):
     gate: str = ""
     verdict: str = ""
     marked: bool = False
+    turn: int = 0
 
 
 def timeline(reading: Reading) -> list[Row]:
@@ -79,6 +81,7 @@ class _Drawing:
         self._half: list[str] = []
         self._half_seq: int | None = None
         self._awaited = False
+        self._turn = 0
         self._draw: dict[type[Any], Callable[[Any], None]] = {
             ev.SessionOwner: self._owner,
             ev.InputQueued: lambda e: self._row(e, 0, f"prompt  {_text(e.content)}"),
@@ -124,17 +127,19 @@ class _Drawing:
 
     def mark(self, text: str, *, marked: bool = False) -> None:
         """A row that stands for no event."""
-        self.rows.append(Row(None, 0, text, marked=marked))
+        self.rows.append(Row(None, 0, text, marked=marked, turn=self._turn))
 
     def half_answer(self) -> None:
         """Text that streamed and never became an answer."""
         if self._half:
             text = one_line("".join(self._half), WIDTH)
-            self.rows.append(Row(self._half_seq, 2, f"model  {text} *interrupted*", self._request_gate(), marked=True))
+            gate = self._request_gate()
+            half = f"model  {text} *interrupted*"
+            self.rows.append(Row(self._half_seq, 2, half, gate, marked=True, turn=self._turn))
         self._half, self._half_seq = [], None
 
     def _row(self, event: Any, depth: int, text: str, **more: Any) -> None:
-        self.rows.append(Row(event.seq, depth, text, **more))
+        self.rows.append(Row(event.seq, depth, text, turn=self._turn, **more))
 
     def _gate(self, gate: ev.Gate) -> str:
         return f"{gate} gate" if gate in self._gates else ""
@@ -157,6 +162,7 @@ class _Drawing:
 
     def _turn_start(self, event: ev.TurnStart) -> None:
         self._gates = event.gates
+        self._turn = event.turn
         on = f", goes on with turn {event.continues}" if event.continues is not None else ""
         gates = ", ".join(event.gates) or "none"
         self._row(event, 1, f"turn {event.turn}{on}  gates: {gates} ({event.policy})", marked="tool" not in event.gates)
