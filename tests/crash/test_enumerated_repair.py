@@ -11,18 +11,14 @@ import msgspec
 import pytest
 
 from fencepost.core import events as ev
-from fencepost.core.verdict import NO_EVIDENCE
 from fencepost.plugins.checkpoint import Checkpoint
 from fencepost.stores.jsonl import JsonlStore
 from tests.crash import laws
 from tests.crash.boundaries import Boundary, Copies, SteppingDisk, restore
-from tests.crash.cases import Case
+from tests.crash.cases import interrupted, loss_of
 from tests.crash.judging import Judged, judge
 from tests.crash.scenario import SESSION, Agent
 from tests.crash.world import NOTHING, World
-
-PICKED = 2
-"""Interrupted logs of each kind of loss whose repair is killed everywhere."""
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -31,25 +27,6 @@ class Repaired(msgspec.Struct, frozen=True):
     first: Boundary
     before: Judged
     stops: tuple[tuple[Boundary, Judged], ...]
-
-
-def _kinds(judged: Judged) -> tuple:
-    """What tells interrupted logs apart for a repair."""
-    stored = judged.stored
-    assert stored is not None
-    counts = Counter(judged.verdicts().values())
-    return bool(stored.evidence.named), stored.evidence != NO_EVIDENCE, counts["outcome_unknown"], counts["not_started"]
-
-
-def _interrupted(case: Case) -> list[tuple[Boundary, Judged]]:
-    kinds: dict[tuple, tuple[Boundary, Judged]] = {}
-    for boundary, judged in case.judged:
-        if judged.view is not None and judged.view.state == "interrupted" and judged.view.calls:
-            kinds.setdefault(_kinds(judged), (boundary, judged))
-    by_loss: dict[tuple, list[tuple[Boundary, Judged]]] = {}
-    for kind, pair in sorted(kinds.items(), key=lambda item: item[0], reverse=True):
-        by_loss.setdefault(kind[:2], []).append(pair)
-    return [pair for pairs in by_loss.values() for pair in pairs[:PICKED]]
 
 
 def _stops(place, number: int, boundary: Boundary) -> tuple[tuple[Boundary, Judged], ...]:
@@ -62,6 +39,7 @@ def _stops(place, number: int, boundary: Boundary) -> tuple[tuple[Boundary, Judg
     async def repair() -> None:
         async with agent.runtime as runtime:
             await runtime.resume(SESSION)
+            recorder.mark("ack", "resumed")
 
     asyncio.run(repair())
     assert recorder.world.witness() == NOTHING
@@ -74,14 +52,16 @@ def repairs(tmp_path_factory, gated) -> list[Repaired]:
     place = tmp_path_factory.mktemp("repair")
     return [
         Repaired(boundary, judged, _stops(place, number, boundary))
-        for number, (boundary, judged) in enumerate(_interrupted(gated))
+        for number, (boundary, judged) in enumerate(interrupted(gated))
     ]
 
 
 def test_there_are_repairs_of_every_kind(repairs):
     stops = [stop for repaired in repairs for stop, _ in repaired.stops]
     print(f"{len(repairs)} repairs, {len(stops)} places to die: {dict(Counter(stop.kind for stop in stops))}")
-    assert {_kinds(repaired.before)[:2] for repaired in repairs} == {(True, True), (False, True), (False, False)}
+    losses = {loss_of(repaired.first, repaired.before) for repaired in repairs}
+    assert {(loss.missing, loss.bare) for loss in losses} == {(True, True), (True, False), (False, True)}
+    assert any(loss.named for loss in losses)
     assert any(name.startswith(f"{SESSION}/tail-") for stop in stops for name in stop.files)
     assert len(stops) > 100
 
@@ -122,6 +102,12 @@ def test_verdicts_outlive_a_repair_that_dies(repairs):
             doubt = {("not_started", "outcome_unknown")} if stop.kind == "torn" else set()
             assert changed <= doubt, f"{repaired.first!r}, killed at {stop!r}"
             assert after.keys() == before.keys()
+
+
+def test_a_repair_is_durable_before_anybody_hears_of_it(repairs):
+    for repaired in repairs:
+        told = [judged for stop, judged in repaired.stops if stop.what == "resumed"]
+        assert [judged.view.state for judged in told] == ["clean"]
 
 
 def test_prefix(repairs):

@@ -35,6 +35,7 @@ from fencepost.stores.jsonl.blocks import block_end, block_reader
 _COMMIT_START = b'{"type":"commit","seq":'
 _COMMIT = re.compile(rb'\{"type":"commit","seq":(\d+),"crc":"([0-9a-f]{8})"\}(?=[\n\0]|\Z)')
 _LOOSE_COMMIT = re.compile(rb'\{"type":"commit","seq":\d+,"crc":"[0-9a-f]{8}"\}\n')
+_HOLE = re.compile(rb"\0+")
 _RECORD_START = b'{"type":"'
 _MAX_STARTS = 64
 """Places in one bad line where a whole record is looked for."""
@@ -161,7 +162,7 @@ class _Reading:
             format=self.format,
             refusal=self.refusal,
             evidence=lost_bytes(self.data[damage.offset :], self.next_seq),
-            beyond=list(self._records(damage.offset)),
+            beyond=list(self._records(damage.offset, holed=True)),
             damage=() if self.refusal else (damage,),
         )
 
@@ -271,15 +272,19 @@ class _Reading:
 
     # --- the far side of a bad stretch --------------------------------------------------------------------------
 
-    def _records(self, at: int) -> Iterator[ev.Entry]:
-        """The whole records from `at` on, wherever they are."""
+    def _records(self, at: int, *, holed: bool = False) -> Iterator[ev.Entry]:
+        """The whole records from `at` on, wherever they are.
+
+        Args:
+            holed: also those whose newline, and what followed it, a run of NULs has swallowed.
+        """
         data = self.data
         while at < len(data):
             end = data.find(b"\n", at)
             closed, end = (True, end) if end >= 0 else (False, len(data))
-            entry = self._whole(data[at:end], closed=closed)
-            if entry is not None:
-                yield entry
+            *before, last = _HOLE.split(data[at:end].strip(b"\0")) if holed else [data[at:end]]
+            entries = (*(self._whole(part, closed=False) for part in before), self._whole(last, closed=closed))
+            yield from (entry for entry in entries if entry is not None)
             at = end + 1
 
     def _whole(self, line: bytes, *, closed: bool) -> ev.Entry | None:
