@@ -1,6 +1,6 @@
 """`fencepost doctor ID`, `--repair` and `--salvage`: what is said of one damaged session, and what is made of it.
 
-Run in this process: what happens between processes stands in the other tests of the command line.
+Run in this process, but for the last one.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from fencepost.apps.cli.lines import lines
 from fencepost.apps.cli.main import main
 from fencepost.apps.cli.progress import Bar
 from fencepost.stores.jsonl import JsonlStore
-from tests.apps.command import tree
+from tests.apps.command import Command, tree
 from tests.apps.inside import put, reading, record, run
+from tests.apps.test_cli_resume import damage
 from tests.journal.test_salvage import FIRST, KINDS, RAN, REPAIRED, WHOLE
 from tests.stores.sample import batch, log_bytes, notes
 
@@ -176,3 +177,17 @@ def test_a_timeline_can_be_cut_to_a_turn_and_to_its_end(store: Path, capsys: pyt
     assert "turn 2  gates" not in last
     assert "2 of " in last
     assert run(capsys, "show", "s1", "--json", "--tail", "2")[0] == exits.USAGE
+
+
+def test_a_killed_and_damaged_session_goes_on_in_a_new_one(cli: Command) -> None:
+    """Real processes: killed in a call, its log damaged, salvaged, given a new task; the call is unknown for good."""
+    cli.killed(*[{"content": "I check first."}] * 3)
+    damage(cli.log("s1"))
+    broken = cli.log("s1").read_bytes()
+    assert cli.run("resume", "s1", "go on").status == exits.DAMAGED
+    assert cli.run("doctor", "s1", "--salvage", "new").status == 0
+    done = cli.run("resume", "new", "go on", "--json", "--approve", "all")
+    assert (done.status, done.records()[-1]["text"]) == (0, "I check first.")
+    found = cli.run("inspect", "new", "--json").record()
+    assert (found["state"], [call["verdict"] for call in found["calls"]]) == ("clean", ["outcome_unknown"])
+    assert cli.log("s1").read_bytes() == broken
