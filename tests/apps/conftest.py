@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.apps.command import Command, Stock
+from tests.stores.postgres.fixtures import cluster, private_url, server, url
+
+__all__ = ["cluster", "private_url", "server", "url"]
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from fencepost.core.repair import closers
 from fencepost.core.verdict import CallVerdict, verdicts
 from fencepost.errors import ClosedError, DamagedError, IllegalEventError, NotSavedError, UnsupportedError
 from fencepost.journal.writer import Writer
-from fencepost.stores.base import Handle, Store, StoredLog
+from fencepost.stores.base import Handle, Store, StoredLog, own
 
 E = TypeVar("E", bound=ev.Event)
 T = TypeVar("T")
@@ -101,16 +101,20 @@ class Journal:
 
     @classmethod
     async def resume(
-        cls, store: Store, session: str, identity: Identity, vocabulary: Vocabulary
+        cls, store: Store, session: str, identity: Identity, vocabulary: Vocabulary, *, takeover: bool = False
     ) -> tuple[Journal, Recovery]:
         """Take a stored session, set its torn tail aside, close what was interrupted, and wait.
 
+        Args:
+            takeover: take it from an owner who lives, too; see `stores.base.own`.
+
         Raises:
             SessionNotFoundError, HeldError: from the store; nothing was touched.
+            UsageError: its owner lives, and this store cannot take it over.
             DamagedError, UnsupportedError: it may be read and not continued; nothing was touched.
             NotSavedError: the closers could not be made durable.
         """
-        handle = await store.own(session)
+        handle = await own(store, session, takeover=takeover)
         try:
             return await cls._recover(handle, identity, vocabulary)
         except BaseException:

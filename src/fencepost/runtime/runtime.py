@@ -140,16 +140,22 @@ class Runtime:
         journal = await Journal.create(self.store, name, str(where), self.identity, self.vocabulary)
         return await self._open(journal, Recovery())
 
-    async def resume(self, session: str) -> Session:
+    async def resume(self, session: str, *, takeover: bool = False) -> Session:
         """Take a stored session, close what was interrupted, and wait: nothing runs by itself.
+
+        Args:
+            session: its id.
+            takeover: take it from an owner whose process lives, too, where the store can refuse that one's later
+                appends. What the other process does to the world meanwhile nobody here can stop: end it if you can.
 
         Raises:
             SessionNotFoundError, HeldError, DamagedError, UnsupportedError: nothing was touched.
+            UsageError: its owner lives, and this store cannot take it over.
             NotSavedError: the closing records could not be made durable.
             ClosedError: the runtime is closed.
         """
         self._refuse_closed()
-        journal, recovery = await Journal.resume(self.store, session, self.identity, self.vocabulary)
+        journal, recovery = await Journal.resume(self.store, session, self.identity, self.vocabulary, takeover=takeover)
         return await self._open(journal, recovery)
 
     def _refuse_closed(self) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from fencepost.core.events import Entry, Header
 from fencepost.core.verdict import NO_EVIDENCE, Evidence
-from fencepost.errors import UsageError
+from fencepost.errors import HeldError, UsageError
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -272,6 +272,49 @@ class Upkeep(Store, Protocol):
             UsageError: this store has no such form.
         """
         ...
+
+
+@runtime_checkable
+class Fenced(Store, Protocol):
+    """A store that can take a session from an owner who lives: each append proves anew that it is the owner's.
+
+    Where an OS lock is all that keeps two writers apart this cannot be: the lock is its holder's until that one ends.
+    """
+
+    async def take_over(self, session: str) -> Handle:
+        """Take ownership of a stored session, whoever has it, then read it. Changes no byte of the log (law 7).
+
+        After, on return: nothing that an earlier owner appends from now on lands; it gets a `LostOwnershipError`. What
+        it had appended before is in the log that was read.
+
+        Raises:
+            SessionNotFoundError: no such session here.
+        """
+        ...
+
+
+async def own(store: Store, session: str, *, takeover: bool) -> Handle:
+    """Take ownership of a stored session, then read it; see `Store.own`.
+
+    Args:
+        takeover: take it from an owner who lives, where the store can; from one who does not it is taken either way.
+
+    Raises:
+        SessionNotFoundError, HeldError: as `Store.own`.
+        UsageError: an owner lives, and this store cannot take a session from one.
+    """
+    if not takeover:
+        return await store.own(session)
+    if isinstance(store, Fenced):
+        return await store.take_over(session)
+    try:
+        return await store.own(session)
+    except HeldError as error:
+        holder = (await store.read(session)).owner
+        who = f"PID {holder.pid} on {holder.host}" if holder is not None and holder.pid else "that process"
+        raise UsageError(
+            f"{error}, by {store.ownership}; that cannot be taken over while its holder lives", next_act=f"End {who}"
+        ) from error
 
 
 def upkeep_of(store: Store, doing: str) -> Upkeep:

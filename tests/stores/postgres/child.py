@@ -49,7 +49,8 @@ class Actor:
         if word == "create":
             self.handle = await self.store.create(header(argument))
         else:
-            self.handle = await self.store.own(argument, takeover=word == "takeover")
+            take = self.store.take_over if word == "takeover" else self.store.own
+            self.handle = await take(argument)
         self.next_seq = self.handle.stored.watermark + 1
         return str(self.next_seq)
 

@@ -132,7 +132,7 @@ def test_whoever_takes_over_from_an_owner_in_doubt_sees_the_truth(url: str, impa
                 proxy.arm("answer")
                 with pytest.raises(MediumError):
                     await handle.append([note(1)], 1)
-                new = await other.own("s1", takeover=True)
+                new = await other.take_over("s1")
                 assert new.stored.watermark == 1
                 await new.append([note(2)], 2)
                 with pytest.raises(LostOwnershipError, match="taken over"):

@@ -131,7 +131,7 @@ def test_a_session_may_be_taken_over_from_a_living_owner_by_who_asks_for_it(url:
             await first.append([note(0)], 0)
             with pytest.raises(HeldError):
                 await other.own("s1")
-            second = await other.own("s1", takeover=True)
+            second = await other.take_over("s1")
             with pytest.raises(LostOwnershipError, match="taken over from this writer"):
                 await first.append([note(1)], 1)
             await first.release()  # and that takes nothing from the new owner
@@ -148,7 +148,7 @@ def test_the_gates_of_a_replaced_owner_fail(url: str) -> None:
             journal = await Journal.create(store, "s1", "/", identity, CORE)
             journal.append(type(note(0)), call_id="c", text="mine")
             await journal.flush()
-            await other.own("s1", takeover=True)
+            await other.take_over("s1")
             journal.append(type(note(0)), call_id="c", text="late")
             with pytest.raises(NotSavedError) as failed:
                 await journal.flush()

@@ -96,7 +96,7 @@ def test_ownership_holds_between_clients_that_share_connections(pooled: str) -> 
             await first.append([note(0)], 0)
             with pytest.raises(HeldError):
                 await other.own("s1")
-            second = await other.own("s1", takeover=True)
+            second = await other.take_over("s1")
             with pytest.raises(LostOwnershipError):
                 await first.append([note(1)], 1)
             await second.append([note(1)], 1)

@@ -118,7 +118,7 @@ def test_two_owners_of_one_session_never_share_a_round(url: str, sql: Sql) -> No
         async with opened(url) as store:
             first, old = await created(store, 2)
             await old.append([note(0)], 0)
-            new = await store.own("s1", takeover=True)
+            new = await store.take_over("s1")
             async with held_up(url, first):
                 waiting = asyncio.create_task(
                     outcomes(old.append(notes(1, 3, "old"), 1), new.append([note(1, "new")], 1))

@@ -67,6 +67,9 @@ def _live(commands: _Commands) -> None:
     resume.add_argument("id", metavar="ID", nargs="?", help="default: the last session of this directory")
     resume.add_argument("task", metavar="TASK", nargs="?", help="what to do next; without it nothing runs")
     resume.add_argument("--continue", dest="go_on", action="store_true", help="go on with what was interrupted first")
+    resume.add_argument(
+        "--takeover", action="store_true", help="take it from another process, where the store can (postgresql:)"
+    )
     for parser in (run, resume):
         parser.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
         parser.add_argument(

@@ -3,6 +3,7 @@
     without both      repair, print what was found, run nothing
     --continue        go on with the interrupted turn and with prompts that were left pending
     TASK              run the task's turn, and only that; behind --continue if both are given
+    --takeover        take it from an owner that still lives, or may; only a database can refuse that one's appends
 
 The agent is composed from the configuration of the session's own directory.
 """
@@ -47,7 +48,7 @@ def main(arguments: argparse.Namespace) -> int:
 async def _repair(stage: Stage, store: Store, name: str, arguments: argparse.Namespace) -> int:
     """Close what was interrupted. Nothing runs, so neither a model nor the session's directory is needed."""
     async with on_call(ready_agent(store, None, load(chosen.directory(None)).config)) as agent:
-        session = await agent.resume(name)
+        session = await agent.resume(name, takeover=arguments.takeover)
         if not arguments.json:
             pending = waiting(session.journal.log.fold.pending.values())
             stage.out.put(recovery_page(name, session.recovery, 1).encode(errors="replace"))
@@ -67,7 +68,7 @@ async def _go_on(stage: Stage, store: Store, name: str, arguments: argparse.Name
     task = None if arguments.task is None else given_task(arguments.task, approve)
     writes = approve.explicit and approve.mode == "all"
     async with on_call(ready_agent(store, model, loaded.config, approve.mode, stage.ask, writes=writes)) as agent:
-        session = await agent.resume(name)
+        session = await agent.resume(name, takeover=arguments.takeover)
         found = session.recovery
         if not arguments.json and (found.interrupted is not None or found.set_aside):
             stage.err.put(recovery_page(name, found, 2).encode(errors="replace"))

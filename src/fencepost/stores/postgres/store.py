@@ -105,17 +105,19 @@ class PostgresStore:
         stored_name(header.session)
         return await self._taken(partial(self._create, header))
 
-    async def own(self, session: str, *, takeover: bool = False) -> PostgresHandle:
+    async def own(self, session: str) -> PostgresHandle:
         """Take ownership of a stored session, then read it; see `Store.own`.
 
         This writes who owns the session, in its head, and changes no byte of the log. It is granted if the session was
         given up, or if its owner's lease has run out by the server's clock.
-
-        Args:
-            takeover: take it from an owner whose lease still runs. Whatever that owner appends from then on is refused.
         """
         stored_name(session)
-        return await self._taken(partial(self._own, session, takeover))
+        return await self._taken(partial(self._own, session, takeover=False))
+
+    async def take_over(self, session: str) -> PostgresHandle:
+        """Take a session from an owner whose lease still runs, too; see `Fenced.take_over`."""
+        stored_name(session)
+        return await self._taken(partial(self._own, session, takeover=True))
 
     async def read(self, session: str) -> StoredLog:
         """Read a session beside whoever owns it; see `Store.read`."""
@@ -252,7 +254,7 @@ class PostgresStore:
         stored = StoredLog(session=header.session, header=header, entries=())
         return PostgresHandle(stored, claim, self._rounds, self._released)
 
-    def _own(self, session: str, takeover: bool) -> PostgresHandle:
+    def _own(self, session: str, *, takeover: bool) -> PostgresHandle:
         token = uuid.uuid4()
 
         def own(server: Server) -> Claim:
