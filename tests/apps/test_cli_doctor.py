@@ -11,6 +11,7 @@ import pytest
 from fencepost.apps.cli import examining, medium
 from tests.apps.command import SECONDS, Command, tree
 from tests.apps.test_cli_resume import damage
+from tests.stores.postgres import servers
 
 
 def test_the_report_has_sessions_and_a_medium_that_was_tried(cli: Command) -> None:
@@ -80,6 +81,49 @@ def test_memory_has_no_place_to_try(cli: Command) -> None:
     report = cli.run("doctor", "--json", "--store", "memory:").record()
     assert report["sessions"] == []
     assert (report["medium"]["path"], report["medium"]["locks"], report["medium"]["kills"]) == (None, None, [])
+
+
+def test_the_directory_of_a_database_file_is_tried(cli: Command) -> None:
+    file = cli.root / "agents.db"
+    url = f"sqlite:{file}"
+    assert cli.run("doctor", "--json", "--store", url).status == 0
+    assert not file.exists()
+    cli.script({"content": "Done."})
+    assert cli.run("run", "--store", url, "--session", "s1", "x").status == 0
+    before = file.read_bytes()
+    done = cli.run("doctor", "--json", "--store", url)
+    tried = done.record()["medium"]
+    assert done.status == 0
+    assert [session["state"] for session in done.record()["sessions"]] == ["clean"]
+    assert (tried["path"], tried["locks"], tried["syncs"], tried["ok"]) == (str(cli.root), True, True, True)
+    assert [(kill["gate"], kill["ok"]) for kill in tried["kills"]] == [(gate, True) for gate in medium.GATES]
+    assert tried["settings"].keys() == {"sqlite_version"}
+    assert file.read_bytes() == before
+    assert not list(cli.root.glob(".fencepost*"))
+
+
+def test_a_server_says_what_it_rests_on(cli: Command, cluster: servers.Cluster) -> None:
+    done = cli.run("doctor", "--json", "--store", f"{cluster.url}?schema=doctor")
+    found = done.record()["medium"]
+    assert done.status == 0
+    assert (found["path"], found["ok"], found["problems"], found["kills"]) == (None, True, [], [])
+    assert found["settings"].keys() == {"fsync", "full_page_writes", "synchronous_commit", "server_version"}
+    assert found["settings"]["fsync"] == "on"
+    assert "no child was killed" in found["detail"]
+
+
+def test_a_server_that_does_not_sync_fails(cli: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with servers.cluster(fsync=False) as forgetful:
+        done = cli.run("doctor", "--json", "--store", forgetful.url)
+    found = done.record()["medium"]
+    assert done.status == 1
+    assert found["ok"] is False
+    (problem,) = found["problems"]
+    assert "fsync = off" in problem
+    examining._print(msgspec.convert(done.record(), examining.Report))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "wrong: the server runs with fsync = off" in said
+    assert "full_page_writes = on" in said
 
 
 def test_the_judge_tells_a_wrong_log_from_a_right_one(tmp_path: Path) -> None:

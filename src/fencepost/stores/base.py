@@ -293,6 +293,33 @@ class Fenced(Store, Protocol):
         ...
 
 
+class Footing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store's promise stands on, as far as it can be asked for.
+
+    Attributes:
+        directory: where its files are, or will be; None where it has none on this host. `SCHEME:PATH`, with the scheme
+            of its URL and a path below that directory, names another store of its kind, whose promise stands on the
+            same medium: it can be tried out.
+        settings: what its engine says of itself, by name.
+        problems: with which of it the promise cannot be kept, one sentence each.
+        note: what has to be known about the rest.
+    """
+
+    directory: Path | None = None
+    settings: dict[str, str] = {}
+    problems: tuple[str, ...] = ()
+    note: str = ""
+
+
+@runtime_checkable
+class Footed(Store, Protocol):
+    """A store that can say what its promise stands on."""
+
+    async def footing(self) -> Footing:
+        """What its promise stands on. Changes no byte."""
+        ...
+
+
 async def own(store: Store, session: str, *, takeover: bool) -> Handle:
     """Take ownership of a stored session, then read it; see `Store.own`.
 

@@ -188,6 +188,10 @@ def _print_medium(out: Console, medium: Medium) -> None:
     from fencepost.apps.cli import paper
 
     out.print(paper.styled(f"{medium.path or 'medium'} ({medium.filesystem}) {medium.detail}".rstrip()))
+    for problem in medium.problems:
+        out.print(paper.styled(f"  wrong: {problem}", "bold red"))
+    for name, value in sorted(medium.settings.items()):
+        out.print(paper.styled(f"  {name} = {value}"))
     for name, answer in (("locks", medium.locks), ("syncs", medium.syncs)):
         said = "not tried" if answer is None else "work" if answer else "DO NOT WORK"
         out.print(paper.styled(f"  {name} {said}", "" if answer is not False else "bold red"))

@@ -5,8 +5,9 @@
     kills    a child runs a real turn on a store inside that directory and is killed with SIGKILL at each gate; while it
              lives its session must be held, when it is dead free, and the log must say what really happened
 
-All of it happens in a temporary directory inside the store's root, hidden from listings and removed at the end. Where
-the root does not exist, in the nearest directory above it that does.
+All of it happens in a temporary directory inside the store's own, hidden from listings and removed at the end. Where
+that does not exist, in the nearest directory above it that does. Where a store has no directory on this host, what its
+engine says of itself has to do.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,7 +29,7 @@ from fencepost.apps.cli.probe import GATES, HERE
 from fencepost.core.verdict import Verdict
 from fencepost.errors import FencepostError, HeldError
 from fencepost.journal.inspect import inspect
-from fencepost.stores.base import Store
+from fencepost.stores.base import Footed, Footing, Store
 from fencepost.stores.urls import open_store
 
 SECONDS = 20.0
@@ -43,16 +43,6 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 """How a mount's name has its blanks."""
 
 
-@runtime_checkable
-class Rooted(Protocol):
-    """A store that keeps its sessions under a directory."""
-
-    @property
-    def root(self) -> Path:
-        """That directory."""
-        ...
-
-
 class Kill(msgspec.Struct, frozen=True):
     """One child that was killed."""
 
@@ -62,7 +52,12 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Medium(msgspec.Struct, frozen=True):
-    """What is known of the place where sessions are kept. `locks` and `syncs` are null where nothing was tried."""
+    """What is known of the place where sessions are kept. `locks` and `syncs` are null where nothing was tried.
+
+    Attributes:
+        settings: what the store's engine says of itself.
+        problems: with which of it nothing can be promised, one sentence each.
+    """
 
     path: str | None
     filesystem: str
@@ -71,6 +66,11 @@ class Medium(msgspec.Struct, frozen=True):
     kills: tuple[Kill, ...]
     ok: bool
     detail: str = ""
+    settings: dict[str, str] = {}
+    problems: tuple[str, ...] = ()
+
+
+NOTHING = Footing(note="this store has no directory to try")
 
 
 async def examine_medium(store: Store, progress: Callable[[str], None]) -> Medium:
@@ -80,9 +80,17 @@ async def examine_medium(store: Store, progress: Callable[[str], None]) -> Mediu
         store: whose place.
         progress: told what is tried now.
     """
-    if not isinstance(store, Rooted):
-        return Medium(None, store.url, None, None, (), ok=True, detail="this store has no directory to try")
-    place = store.root
+    footing = await store.footing() if isinstance(store, Footed) else NOTHING
+    scheme = store.url.partition(":")[0]
+    if footing.directory is None:
+        found = Medium(None, store.url, None, None, (), ok=True, detail=footing.note)
+    else:
+        found = await _try_out(footing.directory, scheme, progress)
+    ok = found.ok and not footing.problems
+    return msgspec.structs.replace(found, ok=ok, settings=footing.settings, problems=footing.problems)
+
+
+async def _try_out(place: Path, scheme: str, progress: Callable[[str], None]) -> Medium:
     while not place.is_dir() and place != place.parent:
         place = place.parent
     filesystem = filesystem_of(place)
@@ -93,7 +101,6 @@ async def examine_medium(store: Store, progress: Callable[[str], None]) -> Mediu
     try:
         progress(f"trying {place} ({filesystem})")
         locks, syncs = await locks_hold(trial), syncs_work(trial)
-        scheme = store.url.partition(":")[0]
         kills = []
         for gate in GATES:
             progress(f"killing a child at the {gate} gate")

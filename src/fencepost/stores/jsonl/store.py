@@ -15,7 +15,7 @@ from pathlib import Path
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Header
 from fencepost.core.upgrades import CHAIN, Chain
-from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
+from fencepost.stores.base import Compressed, Footing, Owner, StoredLog, Trashed
 from fencepost.stores.jsonl.disk import Disk
 from fencepost.stores.jsonl.handle import FileHandle
 from fencepost.stores.jsonl.layout import SessionPaths
@@ -104,6 +104,10 @@ class JsonlStore:
     async def sessions(self) -> list[str]:
         """The ids of all sessions, damaged and unreadable ones included."""
         return await self._readers.submit(self._root.sessions).outcome()
+
+    async def footing(self) -> Footing:
+        """The file system under the root; see `Footed.footing`."""
+        return Footing(directory=self.root)
 
     async def close(self) -> None:
         """Release what is owned, and end the threads. Idempotent."""

@@ -24,7 +24,7 @@ from psycopg.rows import TupleRow
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Entry, Header
 from fencepost.errors import ClosedError, UsageError
-from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
+from fencepost.stores.base import Compressed, Footing, Owner, StoredLog, Trashed
 from fencepost.stores.names import segment
 from fencepost.stores.postgres.address import Address
 from fencepost.stores.postgres.causes import typed
@@ -43,6 +43,18 @@ T = TypeVar("T")
 Server: TypeAlias = "Connection[TupleRow]"
 
 _READERS = 4
+
+
+VITAL = {
+    "fsync": "what it acknowledges does not survive a power cut",
+    "full_page_writes": "a page that a power cut tears cannot be put together again",
+}
+"""The settings that no client can turn on for itself."""
+
+NOTE = (
+    "appends turn synchronous_commit on for themselves; no child was killed here, for that would take tables of its own"
+    " in this database"
+)
 
 
 class PostgresStore:
@@ -178,6 +190,13 @@ class PostgresStore:
         database set; appends turn it on for themselves.
         """
         return await self._asked(None, "asking for settings", lambda server: dict(server.execute(SETTINGS).fetchall()))
+
+    async def footing(self) -> Footing:
+        """The settings of the server on which a commit rests; see `Footed.footing`."""
+        settings = await self.settings()
+        off = [name for name in VITAL if settings.get(name) != "on"]
+        problems = tuple(f"the server runs with {name} = {settings.get(name)}: {VITAL[name]}" for name in off)
+        return Footing(settings=settings, problems=problems, note=NOTE)
 
     async def close(self) -> None:
         """Finish the appends in flight, and release what is still owned. Idempotent."""

@@ -14,7 +14,7 @@ import apsw
 from fencepost.core.codec import Vocabulary
 from fencepost.core.events import Entry, Header
 from fencepost.errors import DamagedError, SessionExistsError, SessionNotFoundError, StoreError, UsageError
-from fencepost.stores.base import Compressed, Owner, StoredLog, Trashed
+from fencepost.stores.base import Compressed, Footing, Owner, StoredLog, Trashed
 from fencepost.stores.causes import typed
 from fencepost.stores.lock import SessionLock, owner_of
 from fencepost.stores.sqlite import loading, salvage
@@ -144,6 +144,13 @@ class SqliteStore:
     async def compress(self, session: str) -> Compressed:
         """A database has no such form; see `Upkeep.compress`."""
         raise UsageError(f"session {session}: {self.url} keeps no compressed logs")
+
+    async def footing(self) -> Footing:
+        """The file system under the database, and the library; see `Footed.footing`.
+
+        Whether the library takes WAL and full syncs there is found out by whoever first writes, before anything is.
+        """
+        return Footing(directory=self._place.file.parent, settings={"sqlite_version": apsw.sqlite_lib_version()})
 
     async def close(self) -> None:
         """Release what is owned, and end the threads. Idempotent."""
