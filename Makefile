@@ -16,8 +16,11 @@ $(STAMP): requirements-dev.lock pyproject.toml
 demo: setup
 	@$(BIN)/fencepost demo
 
+# Most tests wait for processes and syncs, so two for each processor keep it busy.
+JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
+
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses $(JOBS)
 
 lint: setup
 	$(BIN)/ruff check .
