@@ -38,7 +38,10 @@ from fencepost.stores.threads import Job, Threads
 T = TypeVar("T")
 
 _GIVEN = "SELECT batch FROM head WHERE session = 0"
-_GIVE = "UPDATE head SET batch = ? WHERE session = 0"
+_GIVE = "UPDATE head SET batch = ? WHERE session = 0 AND batch = ?"
+
+_SETTLED = 20_000_000
+"""Nanoseconds after which a directory's time stamp tells of every change: the clock that stamps it is that coarse."""
 
 
 class Append:
@@ -107,7 +110,12 @@ class GroupWriter:
         self._dead: list[apsw.Connection] = []
         self._watermark: Watermark | None = None
         self._files: tuple[tuple[int, int], ...] = ()
+        self._directory = -1
+        self._stamp = 0
+        self._given = 0
+        """The newest id that was given to a batch, unless another process gave one since."""
         self._newest = 0
+        """The newest batch that was acknowledged, if that has not been noted yet."""
 
     # --- in the event loop --------------------------------------------------------------------------------------
 
@@ -187,8 +195,7 @@ class GroupWriter:
         connection.execute("BEGIN IMMEDIATE")
         committing = False
         try:
-            batch = int(connection.execute(_GIVEN).get)
-            connection.execute(_GIVE, (batch + len(group),))
+            batch = self._give(connection, len(group))
             now = time.time_ns() // 1_000_000
             for number, append in enumerate(group, batch + 1):
                 append.put(connection, number, now)
@@ -205,7 +212,16 @@ class GroupWriter:
             if append.landing is not None:
                 append.log.landed(append.landing)
         if committing:
-            self._newest = batch + len(group)
+            self._newest = self._given = batch + len(group)
+
+    def _give(self, connection: apsw.Connection, count: int) -> int:
+        """Give ids to `count` batches; returns the one before them."""
+        connection.execute(_GIVE, (self._given + count, self._given))
+        if connection.changes():
+            return self._given
+        given = int(connection.execute(_GIVEN).get)
+        connection.execute(_GIVE, (given + count, given))
+        return given
 
     def _apart(self, doing: str, work: Callable[[apsw.Connection], T]) -> T:
         try:
@@ -240,14 +256,23 @@ class GroupWriter:
 
     def _ready(self) -> apsw.Connection:
         """The connection to the database that is in its place now."""
-        if self._connection is not None and self._found() != self._files:
+        if self._connection is not None and self._moved():
             self._let_go()
         return self._connection or self._opened()
+
+    def _moved(self) -> bool:
+        """Whether other files are in the place of the database and its log. As long as no name in their directory
+        changes that is one cheap question."""
+        stamp = os.fstat(self._directory).st_mtime_ns
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp if time.time_ns() - stamp > _SETTLED else -1
+        return self._found() != self._files
 
     def _found(self) -> tuple[tuple[int, int], ...]:
         """Which files are in the place of the database and of its log."""
         try:
-            stats = (os.stat(self._place.file), os.stat(self._place.wal))  # noqa: PTH116 - before every commit
+            stats = (self._place.file.stat(), self._place.wal.stat())
         except FileNotFoundError:
             return ()
         return tuple((stat.st_dev, stat.st_ino) for stat in stats)
@@ -262,6 +287,8 @@ class GroupWriter:
             raise
         self._connection = connection
         self._watermark = Watermark(self._place.watermark, database)
+        self._directory = os.open(self._place.file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._stamp = -1
         self._files = self._found()
         self._bury()
         return connection
@@ -276,7 +303,7 @@ class GroupWriter:
             given = int(connection.execute(_GIVEN).get)
             if noted > given:
                 connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (given, noted))
-                connection.execute(_GIVE, (noted,))
+                connection.execute(_GIVE, (noted, given))
             connection.execute("COMMIT")
         except BaseException:
             roll_back(connection)
@@ -299,6 +326,9 @@ class GroupWriter:
         if self._watermark is not None:
             self._watermark.close()
             self._watermark = None
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
 
     def _let_go(self) -> None:
         self._note()
