@@ -24,12 +24,23 @@ from tests.crash.boundaries import tree_of
 from tests.crash.child import fingerprint
 from tests.crash.judging import Judged, log_of
 from tests.crash.reading import judge_in_memory, look
+from tests.crash.scenario import asks, call
 from tests.crash.world import Witness
 
 PATIENCE = 60.0
 """Seconds after which a child that does not come to its point is a failure."""
 
 ROOT = Path(__file__).parents[2]
+
+SCRIPT = [
+    asks(call("look", place="left"), call("look", place="right")),
+    asks(call("send", text="a")),
+    "Done.",
+    asks(call("send", text="b")),
+    "Done too.",
+]
+PROMPTS = ("First.", "Second.")
+"""The usual work of a child: what its model says, and what it is asked."""
 
 
 class Place:

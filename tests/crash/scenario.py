@@ -37,6 +37,11 @@ def call(name: str, **arguments: object) -> dict:
     return {"id": f"call_{name}", "function": {"name": name, "arguments": json.dumps(arguments)}}
 
 
+def asks(*calls: dict) -> dict:
+    """An answer that asks for these calls; each gets an id of its own."""
+    return {"content": "I do it.", "tool_calls": [{**item, "id": f"p{number}"} for number, item in enumerate(calls)]}
+
+
 def answers(filler: str = "") -> list[dict | str]:
     """What the model says.
 

@@ -1,6 +1,6 @@
 """A soak: real agents, killed with SIGKILL at random times, again and again, and every verdict compared with the world.
 
-    python -m tests.crash.soak [KILLS] [--seed N]
+    python -m tests.crash.soak [KILLS] [--store jsonl|sqlite|postgres] [--seed N]
 
 After each kill the session is inspected and judged; then the next process resumes it, goes on with what was
 interrupted, and is killed too, until its script is done. Exits non-zero if a verdict was wrong or something that was
@@ -27,6 +27,7 @@ from fencepost.journal.inspect import CallView
 from tests.crash import laws
 from tests.crash.judging import Judged
 from tests.crash.soak_agent import Agent
+from tests.crash.soak_stores import KINDS, Files, store_for
 from tests.crash.world import twice
 
 LIFE = 0.4
@@ -57,6 +58,8 @@ def problems(agent: Agent) -> tuple[Judged, list[str], list[str]]:
             law(witness, judged)
         except AssertionError as error:
             (lost if law is laws.nothing_acknowledged_is_lost else wrong).append(f"{law.__name__}: {error}")
+    if judged.stored is not None and judged.stored.owner is not None:
+        wrong.append(f"the session is held by a dead process: {judged.stored.owner}")
     if judged.refused is not None:
         wrong.append(f"the log is damaged: {judged.refused}")
     for call in judged.view.calls if judged.view else ():
@@ -136,9 +139,9 @@ class Tally:
         )
 
 
-def one_session(home: Path, chance: random.Random, tally: Tally, kills: int) -> None:
+def one_session(home: Path, chance: random.Random, kept: Files, tally: Tally, kills: int) -> None:
     """Kill the agents of one session until its script is done; once enough were killed, let it finish."""
-    agent = Agent(home, chance)
+    agent = Agent(home, chance, kept)
     killed = True
     while killed:
         killed = live(agent, chance.uniform(0, LIFE) if tally.kills < kills else None)
@@ -160,14 +163,14 @@ def _not_run_once(agent: Agent) -> Iterator[str]:
             yield f"the prompt {name} ran {consumed[name]} times"
 
 
-def soak(root: Path, kills: int, seed: int) -> Tally:
+def soak(root: Path, kept: Files, kills: int, seed: int) -> Tally:
     """Sessions, one after another, until so many processes were killed."""
     chance = random.Random(seed)
     tally = Tally()
     told = 0
     while tally.kills < kills:
         home = root / f"session-{tally.sessions}"
-        one_session(home, chance, tally, kills)
+        one_session(home, chance, kept, tally, kills)
         if not tally.wrong and not tally.lost:
             shutil.rmtree(home)
         if tally.kills - told >= 100:
@@ -180,12 +183,14 @@ def main(argv: list[str] | None = None) -> int:
     """Run the soak; 0 if nothing was wrong and nothing lost."""
     parser = argparse.ArgumentParser(prog="make soak", description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("kills", nargs="?", type=int, default=1000)
+    parser.add_argument("--store", choices=KINDS, default=KINDS[0])
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args(argv)
     root = Path(tempfile.mkdtemp(prefix="fencepost-soak-"))
     started = time.monotonic()
-    print(f"seed {arguments.seed}", flush=True)
-    tally = soak(root, arguments.kills, arguments.seed)
+    print(f"store {arguments.store}, seed {arguments.seed}", flush=True)
+    with store_for(arguments.store, root) as kept:
+        tally = soak(root, kept, arguments.kills, arguments.seed)
     print(f"{tally}; {time.monotonic() - started:.0f} s")
     for problem in (*tally.wrong, *tally.lost):
         print(f"  {problem}")

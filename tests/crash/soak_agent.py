@@ -16,10 +16,12 @@ from fencepost.journal.inspect import CallView
 from fencepost.plugins.script import ScriptModel
 from fencepost.plugins.shipped import compose
 from fencepost.runtime.runtime import Runtime
-from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.urls import open_store
 from tests.crash import child as actor
+from tests.crash.judging import Judged, events_of
 from tests.crash.processes import Place
-from tests.crash.scenario import SESSION
+from tests.crash.reading import judge_in_memory
+from tests.crash.soak_stores import Files
 
 PROMPTS = 3
 """In each session."""
@@ -29,9 +31,17 @@ LEFT_OVER = ["There is nothing more to do."] * 200
 
 
 class Agent(Place):
-    """One session with its script, its world and its working directory."""
+    """One session with its script, its world and its working directory.
 
-    def __init__(self, home: Path, chance: random.Random) -> None:
+    Args:
+        home: a directory for these; the session is named after it.
+        chance: makes up the script.
+        kept: the store of the session.
+    """
+
+    def __init__(self, home: Path, chance: random.Random, kept: Files) -> None:
+        self.session = home.name
+        self.kept = kept
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
         super().__init__(home, [*_script(chance, home / "world"), *LEFT_OVER])
@@ -58,15 +68,25 @@ class Agent(Place):
     async def _act(self, begun: int) -> None:
         world = actor.WorldFile(self.world)
         plugins = compose(("models", "checkpoint", "retry", "approval", "files", "shell"), "all")
-        async with Runtime(JsonlStore(self.store), ScriptModel(self.script), plugins) as runtime:
-            there = SESSION in await runtime.store.sessions()
-            session = await (runtime.resume(SESSION) if there else runtime.create(SESSION, self.cwd))
+        async with Runtime(open_store(self.kept.url), ScriptModel(self.script), plugins) as runtime:
+            name = self.session
+            there = name in await runtime.store.sessions()
+            # The owner before is dead, and where only its lease would say so some time later, it is taken over.
+            session = await (runtime.resume(name, takeover=True) if there else runtime.create(name, self.cwd))
             showing = asyncio.create_task(actor.show(session, world))
             await session.go_on()
             left = [f"Prompt {number}." for number in range(begun, PROMPTS)]
             await actor.run(session, world, left, early=begun % 2 == 1)
             await session.close()
             await showing
+
+    def judged(self) -> Judged:
+        """What the store holds, judged in memory; nothing is touched."""
+        stored = self.kept.read(self.session)
+        if stored is None:
+            self.kept.await_reservations()
+            return Judged()
+        return judge_in_memory(Judged(stored=stored, events=events_of(stored)))
 
     # --- what the world shows -----------------------------------------------------------------------------------
 

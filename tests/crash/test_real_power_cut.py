@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.processes import Place, await_that, ended, kill
-from tests.crash.test_syncs import PROMPTS, SCRIPT
+from tests.crash.processes import PROMPTS, SCRIPT, Place, await_that, ended, kill
 from tests.crash.world import twice
 
 SHUTDOWN = 0x8004587D

@@ -11,19 +11,9 @@ import pytest
 
 from fencepost.core import events as ev
 from tests.crash import laws
-from tests.crash.processes import Place, need
-from tests.crash.scenario import call
-from tests.crash.test_verdict_rows import asks
+from tests.crash.processes import PROMPTS, SCRIPT, Place, need
 from tests.crash.world import twice
 
-SCRIPT = [
-    asks(call("look", place="left"), call("look", place="right")),
-    asks(call("send", text="a")),
-    "Done.",
-    asks(call("send", text="b")),
-    "Done too.",
-]
-PROMPTS = ("First.", "Second.")
 MOST = 60
 """Syncs of a run at most."""
 

@@ -3,12 +3,7 @@
 from fencepost.core import events as ev
 from tests.crash import laws
 from tests.crash.processes import Place, await_that, ended, kill
-from tests.crash.scenario import call
-
-
-def asks(*calls: dict) -> dict:
-    """An answer that asks for these calls; each gets an id of its own."""
-    return {"content": "I do it.", "tool_calls": [{**item, "id": f"p{number}"} for number, item in enumerate(calls)]}
+from tests.crash.scenario import asks, call
 
 
 def test_killed_in_a_tool_call(tmp_path):
