@@ -26,13 +26,20 @@ from tests.stores.sqlite.sessions import store_at, write
 T = TypeVar("T")
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    """A database, closed: s1 with twelve notes in twelve batches, and s2 with two."""
-    path = tmp_path / "a.db"
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `file` is a copy of."""
+    path = tmp_path_factory.mktemp("template") / "a.db"
     write(path, 12)
     write(path, 2, session="s2")
     return path
+
+
+@pytest.fixture
+def file(template: Path, tmp_path: Path) -> Path:
+    """A database, closed: s1 with twelve notes in twelve batches, and s2 with two."""
+    shutil.copytree(template.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "a.db"
 
 
 def change(file: Path, *statements: str) -> None:
