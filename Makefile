@@ -40,7 +40,7 @@ layers: setup
 check: lint types layers
 
 soak: setup
-	$(BIN)/python -m tests.crash.soak $(SOAK)
+	$(BIN)/python -m tests.crash.soak $(if $(STORE),--store $(STORE)) $(SOAK)
 
 bench: setup
 	$(BIN)/python -m bench $(BENCH)

@@ -30,8 +30,9 @@ from tests.crash.soak_agent import Agent
 from tests.crash.soak_stores import KINDS, Files, store_for
 from tests.crash.world import twice
 
-LIFE = 0.4
-"""Seconds that a child lives at most; when it is killed is uniform in that."""
+PART = 0.5
+"""A child lives at most for this part of the time that an undisturbed one takes for all of its work, here and now; when
+it is killed is uniform in that."""
 
 PATIENCE = 20.0
 """Seconds for the commands of a killed child to be gone, and for a last child to finish."""
@@ -139,21 +140,55 @@ class Tally:
         )
 
 
-def one_session(home: Path, chance: random.Random, kept: Files, tally: Tally, kills: int) -> None:
-    """Kill the agents of one session until its script is done; once enough were killed, let it finish."""
-    agent = Agent(home, chance, kept)
-    killed = True
-    while killed:
-        killed = live(agent, chance.uniform(0, LIFE) if tally.kills < kills else None)
-        tally.lives += 1
-        tally.kills += killed
-        judged, wrong, lost = problems(agent)
-        tally.wrong += [f"{home.name}, process {tally.lives}: {problem}" for problem in wrong]
-        tally.lost += [f"{home.name}, process {tally.lives}: {problem}" for problem in lost]
-        tally.found[judged.view.state if judged.view else "no session"] += 1
-    tally.sessions += 1
-    tally.verdicts.update(agent.verdicts.values())
-    tally.lost += _not_run_once(agent)
+class Soak:
+    """Sessions, one after another, until so many processes were killed.
+
+    Args:
+        root: a directory; of a session in which nothing was wrong nothing stays there.
+        kept: the store.
+        kills: processes to kill.
+        seed: of the scripts, and of the times to kill at.
+    """
+
+    def __init__(self, root: Path, kept: Files, kills: int, seed: int) -> None:
+        self.tally = Tally()
+        self._root = root
+        self._kept = kept
+        self._kills = kills
+        self._chance = random.Random(seed)
+        self._life = 0.0
+
+    def run(self) -> Tally:
+        """Kill them; returns what came of it."""
+        begun, told = time.monotonic(), 0
+        self._session(0)  # undisturbed
+        self._life = (time.monotonic() - begun) * PART
+        print(f"each process lives for {self._life:.2f} s at most", flush=True)
+        while self.tally.kills < self._kills:
+            self._session(self._kills)
+            if self.tally.kills - told >= 100:
+                told = self.tally.kills
+                print(self.tally, flush=True)
+        return self.tally
+
+    def _session(self, kills: int) -> None:
+        """Kill the agents of one session until its script is done; once enough were killed, let it finish."""
+        home, tally = self._root / f"session-{self.tally.sessions}", self.tally
+        agent = Agent(home, self._chance, self._kept)
+        killed = True
+        while killed:
+            killed = live(agent, self._chance.uniform(0, self._life) if tally.kills < kills else None)
+            tally.lives += 1
+            tally.kills += killed
+            judged, wrong, lost = problems(agent)
+            tally.wrong += [f"{home.name}, process {tally.lives}: {problem}" for problem in wrong]
+            tally.lost += [f"{home.name}, process {tally.lives}: {problem}" for problem in lost]
+            tally.found[judged.view.state if judged.view else "no session"] += 1
+        tally.sessions += 1
+        tally.verdicts.update(agent.verdicts.values())
+        tally.lost += _not_run_once(agent)
+        if not tally.wrong and not tally.lost:
+            shutil.rmtree(home)
 
 
 def _not_run_once(agent: Agent) -> Iterator[str]:
@@ -161,22 +196,6 @@ def _not_run_once(agent: Agent) -> Iterator[str]:
     for name, _ in agent.saw("ack"):
         if consumed[name] != 1:
             yield f"the prompt {name} ran {consumed[name]} times"
-
-
-def soak(root: Path, kept: Files, kills: int, seed: int) -> Tally:
-    """Sessions, one after another, until so many processes were killed."""
-    chance = random.Random(seed)
-    tally = Tally()
-    told = 0
-    while tally.kills < kills:
-        home = root / f"session-{tally.sessions}"
-        one_session(home, chance, kept, tally, kills)
-        if not tally.wrong and not tally.lost:
-            shutil.rmtree(home)
-        if tally.kills - told >= 100:
-            told = tally.kills
-            print(tally, flush=True)
-    return tally
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -190,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     started = time.monotonic()
     print(f"store {arguments.store}, seed {arguments.seed}", flush=True)
     with store_for(arguments.store, root) as kept:
-        tally = soak(root, kept, arguments.kills, arguments.seed)
+        tally = Soak(root, kept, arguments.kills, arguments.seed).run()
     print(f"{tally}; {time.monotonic() - started:.0f} s")
     for problem in (*tally.wrong, *tally.lost):
         print(f"  {problem}")
