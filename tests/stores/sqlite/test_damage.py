@@ -227,7 +227,7 @@ def test_both_sides_of_a_malformed_page_are_shown(tmp_path: Path) -> None:
 # --- the whole file -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("left", [0, 50, 4096, 6000])
+@pytest.mark.parametrize("left", [0, 50, 4096, 6000, 8192, 12288, 16384])
 def test_a_file_that_was_cut_is_damaged_and_lists_what_it_had(file: Path, left: int) -> None:
     os.truncate(file, left)
 

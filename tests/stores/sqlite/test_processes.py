@@ -247,6 +247,24 @@ def test_eight_processes_with_two_hundred_appends_each(file: Path) -> None:
     looking(file, look)
 
 
+def test_a_reader_beside_others_who_commit_sees_nothing_lost(file: Path) -> None:
+    """What is acknowledged is noted beside the database, and both move on while they are read."""
+    write(file, 3)
+    writers = [start(WRITER, file, f"w{number}") for number in range(2)]
+    for writer in writers:
+        tell(writer, "go")
+
+    async def look(store: SqliteStore) -> None:
+        while any(writer.poll() is None for writer in writers):
+            stored = await store.read("s1")
+            assert (stored.watermark, stored.evidence.blind_at, stored.damage) == (2, (), ())
+
+    looking(file, look)
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+
+
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 

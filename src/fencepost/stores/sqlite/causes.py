@@ -29,8 +29,7 @@ _BY_RESULT: dict[int, type[StoreError]] = {
     apsw.SQLITE_PROTOCOL: LockedError,
     apsw.SQLITE_PERM: PermissionDeniedError,
     apsw.SQLITE_AUTH: PermissionDeniedError,
-    apsw.SQLITE_CORRUPT: DamagedError,
-    apsw.SQLITE_NOTADB: DamagedError,
+    apsw.SQLITE_CONSTRAINT: DamagedError,  # a row stands where the counters say that none does
     apsw.SQLITE_TOOBIG: EncodingRefusedError,
 }
 
@@ -45,6 +44,15 @@ def result_of(error: apsw.Error) -> int:
     return getattr(error, "result", -1)
 
 
+_MALFORMED = frozenset({apsw.SQLITE_CORRUPT, apsw.SQLITE_NOTADB, apsw.SQLITE_ERROR})
+_MISSING_PAGES = frozenset({apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS})
+
+
+def is_malformed(error: apsw.Error) -> bool:
+    """Whether it says that the database is not what was written: a page, the list of its tables, or its length."""
+    return result_of(error) in _MALFORMED or getattr(error, "extendedresult", -1) in _MISSING_PAGES
+
+
 def cause(error: apsw.Error, connection: apsw.Connection | None, doing: str, file: Path) -> StoreError:
     """The error of the tree for one of SQLite's.
 
@@ -53,7 +61,9 @@ def cause(error: apsw.Error, connection: apsw.Connection | None, doing: str, fil
         doing: as in "writing to".
     """
     result = result_of(error)
-    if result == apsw.SQLITE_READONLY:
+    if is_malformed(error):
+        kind: type[StoreError] = DamagedError
+    elif result == apsw.SQLITE_READONLY:
         kind = _read_only(file)
     elif result in _BY_ERRNO:
         kind = kind_of(connection.system_errno) if connection is not None else _unopened(file)

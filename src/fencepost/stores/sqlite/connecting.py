@@ -79,7 +79,7 @@ def open_writer(place: Place, vfs: str | None, patience: float) -> apsw.Connecti
     try:
         if not is_ours(connection, place):
             _make_ours(connection, place)
-        _set_durable(connection, place.file)
+        _set_durable(connection, place.file, patience)
         place.sync()
     except apsw.Error as error:
         told = cause(error, connection, "opening", place.file)
@@ -200,9 +200,9 @@ def _make_ours(connection: apsw.Connection, place: Place) -> None:
         roll_back(connection)
 
 
-def _set_durable(connection: apsw.Connection, file: Path) -> None:
+def _set_durable(connection: apsw.Connection, file: Path, seconds: float) -> None:
     """Rule 2."""
-    _write_ahead(connection)
+    _write_ahead(connection, Patience(seconds))
     wanted = {"synchronous": _FULL, "secure_delete": 1}
     if sys.platform == "darwin":
         wanted |= {"fullfsync": 1, "checkpoint_fullfsync": 1}
@@ -215,9 +215,9 @@ def _set_durable(connection: apsw.Connection, file: Path) -> None:
         raise UnsupportedError(f"{file}: SQLite does not keep a write-ahead log there")
 
 
-def _write_ahead(connection: apsw.Connection) -> None:
+def _write_ahead(connection: apsw.Connection, patience: Patience) -> None:
     """Turn to WAL. That needs the database for itself for a moment, and SQLite does not wait for it by itself."""
-    patience, attempts = Patience(5), 0
+    attempts = 0
     while True:
         try:
             connection.pragma("journal_mode", "wal")

@@ -32,7 +32,7 @@ from fencepost.stores.sqlite.causes import TRANSIENT, cause, result_of
 from fencepost.stores.sqlite.connecting import close, open_writer, roll_back
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.sessionlog import Head, SessionLog
-from fencepost.stores.sqlite.watermark import Watermark, acknowledged
+from fencepost.stores.sqlite.watermark import Noted, Watermark, noted
 from fencepost.stores.threads import Job, Threads
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class GroupWriter:
     async def close(self) -> None:
         """Write what is pending, close the database, and take nothing more. Idempotent."""
         try:
-            if self._connection is not None and self._pid == os.getpid():
+            if self._pid == os.getpid() and (self._connection is not None or self._dead):
                 await self._threads.submit(self._let_go).outcome()
         finally:
             await self._threads.close()
@@ -179,7 +179,7 @@ class GroupWriter:
                     if append.error is None:
                         self._write([append])
                 return
-            failure: BaseException = cause(error, self._connection, "writing to", self._place.file)
+            failure = cause(error, self._connection, "writing to", self._place.file)
             failure.__cause__ = error
             self._fail(group, failure)
             if result_of(error) not in TRANSIENT:
@@ -278,36 +278,35 @@ class GroupWriter:
         return tuple((stat.st_dev, stat.st_ino) for stat in stats)
 
     def _opened(self) -> apsw.Connection:
+        note = noted(self._place.watermark)  # before the database: others move both forward
         connection = open_writer(self._place, self._vfs, self._patience)
         try:
             database = str(connection.execute("SELECT id FROM meta").get)
-            self._note_lost(connection, database)
+            self._note_lost(connection, note, database)
+            self._directory = os.open(self._place.file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except BaseException:
             close(connection)
             raise
         self._connection = connection
         self._watermark = Watermark(self._place.watermark, database)
-        self._directory = os.open(self._place.file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._stamp = -1
         self._files = self._found()
         self._bury()
         return connection
 
-    def _note_lost(self, connection: apsw.Connection, database: str) -> None:
+    def _note_lost(self, connection: apsw.Connection, note: Noted, database: str) -> None:
         """Before the first commit makes the database look whole again: keep it that commits were lost."""
-        noted = acknowledged(self._place.watermark, database)  # first: others move both forward
-        if noted <= int(connection.execute(_GIVEN).get):
+        if not note.ahead_of(int(connection.execute(_GIVEN).get), database):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
             given = int(connection.execute(_GIVEN).get)
-            if noted > given:
-                connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (given, noted))
-                connection.execute(_GIVE, (noted, given))
+            if note.ahead_of(given, database):
+                connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (given, note.batch))
+                connection.execute(_GIVE, (note.batch, given))
             connection.execute("COMMIT")
-        except BaseException:
+        finally:
             roll_back(connection)
-            raise
 
     def _replace(self) -> None:
         """Put the dead connection aside, and open a fresh one if that works already (rule 4)."""

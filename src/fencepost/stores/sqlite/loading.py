@@ -19,11 +19,12 @@ from fencepost.errors import DamagedError, StoreError, UnsupportedError
 from fencepost.stores.base import Damage, Owner, StoredLog
 from fencepost.stores.headers import format_of, newer, read_header
 from fencepost.stores.sqlite import salvage
+from fencepost.stores.sqlite.causes import is_malformed
 from fencepost.stores.sqlite.connecting import roll_back
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, checksum, read_rows, rows_of
 from fencepost.stores.sqlite.sessionlog import Head
-from fencepost.stores.sqlite.watermark import acknowledged
+from fencepost.stores.sqlite.watermark import Noted, noted
 
 _NAMED = "SELECT id, header, crc FROM session WHERE name = ?"
 _HEAD = "SELECT epoch, writer, batch, next FROM head WHERE session = ?"
@@ -75,11 +76,11 @@ def revisions(connection: apsw.Connection, place: Place) -> dict[str, str]:
     Raises:
         apsw.Error: they cannot be told.
     """
+    note = noted(place.watermark)
     connection.execute("BEGIN")
     try:
-        noted = acknowledged(place.watermark, str(connection.execute("SELECT id FROM meta").get))
-        given, lost = connection.execute("SELECT batch, (SELECT count(*) FROM lost) FROM head WHERE session = 0").get
-        doubt = f"{lost}-{noted if noted > given else ''}"
+        lost = connection.execute("SELECT count(*) FROM lost").get
+        doubt = f"{lost}-{note.batch if note.ahead_of(*_given(connection)) else ''}"
         return {
             str(name): f"{key}-{epoch}-{batch}-{following}-{doubt}"
             for name, key, epoch, batch, following in connection.execute(_HEADS)
@@ -121,19 +122,19 @@ def load(connection: apsw.Connection, place: Place, session: str, vocabulary: co
     Raises:
         apsw.Error: the medium. Never for a session that is merely damaged.
     """
+    note = noted(place.watermark)
     connection.execute("BEGIN")
     try:
-        return _load(connection, place, session, vocabulary)
-    except (apsw.CorruptError, apsw.NotADBError, apsw.SQLError) as error:
+        return _load(connection, note, session, vocabulary)
+    except apsw.Error as error:
+        if not is_malformed(error):
+            raise
         return _load_around(connection, place, session, vocabulary, str(error))
     finally:
         roll_back(connection)
 
 
-def _load(
-    connection: apsw.Connection, place: Place, session: str, vocabulary: codec.Vocabulary | None
-) -> Loaded | None:
-    noted = acknowledged(place.watermark, str(connection.execute("SELECT id FROM meta").get))
+def _load(connection: apsw.Connection, note: Noted, session: str, vocabulary: codec.Vocabulary | None) -> Loaded | None:
     found = connection.execute(_NAMED, (session,)).fetchone()
     if found is None:
         return None
@@ -146,7 +147,7 @@ def _load(
         read = read_rows(key, rows, head.next, vocabulary or codec.CORE)
     except ChainError as error:
         rows, read = _read_around(connection, key, head, vocabulary, str(error))
-    read = msgspec.structs.replace(read, evidence=read.evidence.joined(_lost(connection, rows, noted)))
+    read = msgspec.structs.replace(read, evidence=read.evidence.joined(_lost(connection, rows, note)))
     return judged(session, (line, zlib.crc32(line) == crc), read, rows, head, vocabulary)
 
 
@@ -293,11 +294,17 @@ def judged(
     return Loaded(stored, head)
 
 
-def _lost(connection: apsw.Connection, rows: list[Row], noted: int) -> Evidence:
+def _given(connection: apsw.Connection) -> tuple[int, str]:
+    """The newest id that the database has given to a batch, and the database's own."""
+    given, database = connection.execute("SELECT batch, (SELECT id FROM meta) FROM head WHERE session = 0").get
+    return int(given), str(database)
+
+
+def _lost(connection: apsw.Connection, rows: list[Row], note: Noted) -> Evidence:
     """What is known of commits that are gone: they may have held events of any session that was there before them."""
-    given = int(connection.execute("SELECT batch FROM head WHERE session = 0").get)
-    gaps = [after for (after,) in connection.execute("SELECT after FROM lost ORDER BY after")]
-    if noted > given:
+    given, database = _given(connection)
+    gaps = [int(after) for (after,) in connection.execute("SELECT after FROM lost ORDER BY after")]
+    if note.ahead_of(given, database):
         gaps.append(given)
     before = ([row.next for row in rows if row.id <= after] for after in gaps)
     blind = tuple(max(ends) for ends in before if ends)

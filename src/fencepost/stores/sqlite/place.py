@@ -111,7 +111,7 @@ class Place:
         if not source.exists():
             return
         if not target.parent.exists():
-            target.parent.mkdir(DIR_MODE)
+            target.parent.mkdir(DIR_MODE, exist_ok=True)
             target.parent.chmod(DIR_MODE)
             sync_dir(target.parent.parent)
         source.rename(target)

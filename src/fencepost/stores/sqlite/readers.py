@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 import apsw
 
+from fencepost.stores.sqlite.causes import cause, is_malformed
 from fencepost.stores.sqlite.connecting import close, is_ours, open_copy, open_reader, refuse_surroundings
 from fencepost.stores.sqlite.place import Place
 
@@ -73,17 +74,23 @@ class Readers:
 
         Raises:
             StoreError, UsageError: see `connecting`.
-            apsw.Error: the medium; what the block itself raises passes through.
+            DamagedError: the database is malformed, as far as the block looked.
+            apsw.Error: the medium; what else the block itself raises passes through.
             OSError: the file cannot be looked at.
         """
-        reader = self._taken() or self._opened()
-        if reader is None:
-            yield None
-            return
         try:
-            yield reader.connection
-        except BaseException:
-            reader.close()
+            reader = self._taken() or self._opened()
+            if reader is None:
+                yield None
+                return
+            try:
+                yield reader.connection
+            except BaseException:
+                reader.close()
+                raise
+        except apsw.Error as error:
+            if is_malformed(error):
+                raise cause(error, None, "reading", self._place.file) from error
             raise
         with self._lock:
             self._idle.append(reader)

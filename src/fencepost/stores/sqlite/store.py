@@ -36,9 +36,6 @@ _READERS = 4
 _READ_AGAIN = 5
 """Times that a log is read anew because it grew while its owner came or went."""
 
-_UNREADABLE = (DamagedError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError)
-"""The database is malformed; the last of them where not even the list of its tables makes sense."""
-
 
 class SqliteStore:
     """Sessions in one database file. Nothing is made before the first `create`.
@@ -184,7 +181,7 @@ class SqliteStore:
             self._require(session)
             self._place.make()
             with self._locked(lock):
-                with contextlib.suppress(*_UNREADABLE):
+                with contextlib.suppress(DamagedError):
                     self._upkeep.take_back(session)
                 loaded = self._loaded(session)
                 log = SessionLog(session, loaded.stored.header, loaded.head, loaded.refusal())
@@ -209,7 +206,7 @@ class SqliteStore:
             raise SessionExistsError(f"session {session} is there already, in {self._place.file}")
 
     def _require(self, session: str) -> None:
-        with contextlib.suppress(*_UNREADABLE):
+        with contextlib.suppress(DamagedError):
             if not self._exists(session):
                 raise self._not_found(session)
 
@@ -232,7 +229,7 @@ class SqliteStore:
                 loaded = None
                 if connection is not None:
                     loaded = loading.load(connection, self._place, session, self._vocabulary)
-        except _UNREADABLE as error:
+        except DamagedError as error:
             loaded = loading.nothing_left(self._place, session, str(error))
         if loaded is None:
             raise self._not_found(session)
@@ -261,7 +258,7 @@ class SqliteStore:
             try:
                 with self._readers.lent() as connection:
                     return loading.names(connection) if connection is not None else []
-            except _UNREADABLE:
+            except DamagedError:
                 return self._names_around()
 
     def _revisions(self) -> dict[str, str]:
@@ -269,7 +266,7 @@ class SqliteStore:
             try:
                 with self._readers.lent() as connection:
                     return loading.revisions(connection, self._place) if connection is not None else {}
-            except _UNREADABLE:
+            except DamagedError:
                 stat = self._place.file.stat()
                 return dict.fromkeys(self._names_around(), f"malformed-{stat.st_size}-{stat.st_mtime_ns}")
 

@@ -89,8 +89,9 @@ class SqliteUpkeep:
         with self._readers.lent() as connection:
             key = None if connection is None else trash.key_of(connection, session)
             kept = None if connection is None or key is None else self._kept(connection, key)
-        if kept is not None and kept.exists():
-            self._move(session, kept, self._place.files(session))
+        target = self._place.files(session)
+        if kept is not None and kept.exists() and not target.exists():
+            self._move(session, kept, target)
 
     # --- parts --------------------------------------------------------------------------------------------------
 

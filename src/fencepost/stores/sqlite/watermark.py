@@ -12,20 +12,36 @@ import os
 import re
 from pathlib import Path
 
+import msgspec
+
 from fencepost.stores.sqlite.place import FILE_MODE
 
 _FORM = b"%020d %s\n"
 _TEXT = re.compile(rb"(\d{20}) ([0-9a-f]{16})\n")
 
 
-def acknowledged(path: Path, database: str) -> int:
-    """The id of the newest batch that was acknowledged, as far as the note says; 0 without one for this database."""
+class Noted(msgspec.Struct, frozen=True):
+    """What the note says: the newest batch that was acknowledged, and of which database."""
+
+    batch: int = 0
+    database: str = ""
+
+    def ahead_of(self, given: int, database: str) -> bool:
+        """Whether a database, which has given ids up to `given`, ends before what was acknowledged.
+
+        Before: the note was read before the database was looked at; a living writer moves both forward.
+        """
+        return self.database == database and self.batch > given
+
+
+def noted(path: Path) -> Noted:
+    """The note as it is now; an empty one where there is none, or it cannot be read."""
     try:
         with path.open("rb", buffering=0) as file:
             match = _TEXT.fullmatch(file.read(64) or b"")
     except OSError:
-        return 0
-    return int(match[1]) if match and match[2].decode() == database else 0
+        return Noted()
+    return Noted(int(match[1]), match[2].decode()) if match else Noted()
 
 
 class Watermark:
