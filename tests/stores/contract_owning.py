@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.errors import FencepostError, HeldError, SessionNotFoundError
-from fencepost.stores.base import Store
+from fencepost.errors import FencepostError, HeldError, LostOwnershipError, SessionNotFoundError, UsageError
+from fencepost.stores.base import Fenced, Store, own
 from tests.stores.sample import header, lines_of, note, notes
 
 Scenario = Callable[[Store], Awaitable[None]]
@@ -53,6 +53,31 @@ class OwningContract:
             await second.append([note(1, "second")], 1)
             await second.release()
             assert lines_of((await store.read("s1")).entries) == lines_of([note(0), note(1, "second")])
+            if other is not store:
+                await other.close()
+
+        self.run(place, scenario)
+
+    def test_a_living_owner_is_replaced_only_where_its_late_appends_are_refused(self, place: Path) -> None:
+        async def scenario(store: Store) -> None:
+            first = await store.create(header())
+            await first.append([note(0)], 0)
+            other = self.open(place)
+            if isinstance(other, Fenced):
+                second = await own(other, "s1", takeover=True)
+                with pytest.raises(LostOwnershipError):
+                    await first.append([note(1)], 1)
+            else:
+                with pytest.raises(UsageError, match="cannot be taken over"):
+                    await own(other, "s1", takeover=True)
+                await first.append([note(1)], 1)
+                await first.release()
+                second = await own(other, "s1", takeover=True)
+            following = second.stored.watermark + 1
+            await second.append([note(following, "second")], following)
+            await second.release()
+            before = [note(seq) for seq in range(following)]
+            assert lines_of((await store.read("s1")).entries) == lines_of([*before, note(following, "second")])
             if other is not store:
                 await other.close()
 
