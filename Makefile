@@ -43,7 +43,7 @@ soak: setup
 	$(BIN)/python -m tests.crash.soak $(if $(STORE),--store $(STORE)) $(SOAK)
 
 bench: setup
-	$(BIN)/python -m bench $(BENCH)
+	$(BIN)/python -m bench $(if $(STORE),--store $(STORE)) $(BENCH)
 
 lock:
 	uv pip compile pyproject.toml --extra openai --extra sqlite --extra postgres --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements.lock

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from bench import append, gate, listing, load, many, toolcall
+from bench.engines import NAMES, Engine, Name, engine
 from bench.report import Machine, Row, as_json, as_table
 
 
@@ -43,34 +44,47 @@ def main() -> None:
     """Run what is asked for, and print it."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure fencepost's hot paths.")
     parser.add_argument("directory", nargs="?", type=Path, metavar="DIR", help="where to write (default: here)")
+    parser.add_argument("--store", choices=NAMES, default="jsonl", help="which store (default: %(default)s)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and a tenth of the log")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--only", action="append", choices=sorted(MEASURES), help="this one; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=sorted({**MEASURES, **OF_ANY_STORE}), help="this one; may be repeated"
+    )
     options = parser.parse_args()
     home: Path = options.directory or Path()
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=home) as made:
         machine = _machine(Path(made))
-        rows = asyncio.run(_run(Path(made), QUICK if options.quick else Effort(), options.only or list(MEASURES)))
+        names = options.only or [*OF_ANY_STORE, *(MEASURES if options.store == "jsonl" else ())]
+        rows = asyncio.run(_run(Path(made), QUICK if options.quick else Effort(), names, options.store))
     print(as_json(machine, rows) if options.json else as_table(machine, rows))
 
 
-async def _run(directory: Path, effort: Effort, names: list[str]) -> list[Row]:
+async def _run(directory: Path, effort: Effort, names: list[str], store: Name) -> list[Row]:
     rows: list[Row] = []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
-        rows += await MEASURES[name](directory, effort)
+        if name in OF_ANY_STORE:
+            with engine(store, directory / name) as measured:
+                rows += await OF_ANY_STORE[name](measured, effort)
+        else:
+            rows += await MEASURES[name](directory, effort)
     return rows
 
 
+OF_ANY_STORE: dict[str, Callable[[Engine, Effort], Awaitable[list[Row]]]] = {
+    "gate": lambda engine, effort: gate.measure(engine, effort.gates),
+    "many": lambda engine, effort: many.measure(engine, effort.rounds, effort.seconds),
+    "load": lambda engine, effort: load.measure(engine, effort.loads, effort.steps),
+}
+
+
 MEASURES: dict[str, Callable[[Path, Effort], Awaitable[list[Row]]]] = {
-    "gate": lambda directory, effort: gate.measure(directory, effort.gates),
     "append": lambda directory, effort: append.measure(directory, effort.appends),
     "toolcall": lambda directory, effort: toolcall.measure(directory, effort.turns),
-    "many": lambda directory, effort: many.measure(directory, effort.rounds, effort.seconds),
     "list": lambda directory, effort: listing.measure(directory, effort.loads, effort.sessions),
-    "load": lambda directory, effort: load.measure(directory, effort.loads, effort.steps),
 }
+"""Measured with JSON Lines only."""
 
 
 def _machine(directory: Path) -> Machine:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from bench.disks import UnsyncedDisk
 from bench.live import STEP_GATES
 from fencepost.core import events as ev
 from fencepost.core.codec import FORMAT, last_seq, pack
+from fencepost.stores.base import Store
 from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.urls import open_store
 
 SESSION = "big"
 STEPS = 10_000
@@ -41,21 +44,30 @@ WORDS = (
 )
 
 
-def lay_down(root: Path, steps: int = STEPS) -> int:
-    """Write the session `big` under `root`; returns how many events it has."""
-    return asyncio.run(_write(root, steps))
+def lay_down(url: str, steps: int = STEPS) -> int:
+    """Write the session `big` into a store; returns how many events it has."""
+    return asyncio.run(_write(url, steps))
 
 
-async def _write(root: Path, steps: int) -> int:
-    store = JsonlStore(root, disk=UnsyncedDisk())
+async def _write(url: str, steps: int) -> int:
+    scheme, _, rest = url.partition(":")
+    files = scheme == "jsonl"
+    store: Store = JsonlStore(Path(rest), disk=UnsyncedDisk()) if files else open_store(url)
     handle = await store.create(ev.Header(SESSION, _Pen.begun, "/home/ada/project", FORMAT))
     seq = 0
-    for batch in _Pen().batches(steps):
-        packed = list(pack(batch))
+    batches = (list(pack(batch)) for batch in _Pen().batches(steps))
+    # A database keeps a row for each entry, however they came: many batches in one commit, to be done sooner.
+    for packed in batches if files else _joined(batches):
         await handle.append(packed, seq)
         seq = last_seq(packed[-1]) + 1
     await store.close()
     return seq
+
+
+def _joined(batches: Iterator[list[ev.Entry]], size: int = 5000) -> Iterator[list[ev.Entry]]:
+    entries = itertools.chain.from_iterable(batches)
+    while part := list(itertools.islice(entries, size)):
+        yield part
 
 
 class _Pen:

@@ -1,4 +1,4 @@
-"""The gate, beside the yardstick: the cheapest way there is to make 300 bytes durable on this file system.
+"""The gate, beside its store's yardstick (see `engines`).
 
 Both are measured in turns, a block of one and a block of the other, so that what else the machine does meanwhile
 weighs on both alike.
@@ -6,55 +6,48 @@ weighs on both alike.
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
-from pathlib import Path
 
+from bench.engines import SIZE, Engine
 from bench.live import in_a_step
 from bench.report import Aim, Row
 from bench.sample import Sample, durations
 from fencepost.core import events as ev
 from fencepost.journal.session import Journal
-from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.urls import open_store
 
-SIZE = 300
 BLOCK = 50
-GATE_NOTE = f"Append one event, then flush: {SIZE} bytes in the log with the commit line. In turns with the raw writes."
+GATE_NOTE = f"Append one event, then flush: {SIZE} bytes in the log with the commit line. In turns with the yardstick."
 RATIO_NOTE = "The median over the pairs of neighbouring blocks, each the quotient of the two blocks' medians."
 PAYLOAD = "x" * 147
 """Makes the event's line and its commit line about `SIZE` bytes together."""
 
 
-async def measure(directory: Path, blocks: int) -> list[Row]:
-    """The raw write with its sync, the gate, and the quotient of the two."""
-    store = JsonlStore(directory / "gate")
-    fd = os.open(directory / "raw", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+async def measure(engine: Engine, blocks: int) -> list[Row]:
+    """The yardstick, the gate, and the quotient of the two."""
+    store = open_store(engine.url)
     raw: list[list[int]] = []
     gates: list[list[int]] = []
     try:
         journal = await in_a_step(store, "gate")
         for _ in range(blocks):
-            raw.append(_raw_block(fd))
+            raw.append(_raw_block(engine))
             gates.append(await _gate_block(journal))
     finally:
-        os.close(fd)
         await store.close()
     return [
-        Row("raw write + fdatasync", "µs", _whole(raw)),
+        Row(engine.raw, "µs", _whole(raw)),
         Row("gate", "µs", _whole(gates), None, GATE_NOTE),
         Row("gate / raw", "times", _quotients(gates, raw), Aim("at most", 1.4), RATIO_NOTE),
     ]
 
 
-def _raw_block(fd: int) -> list[int]:
-    payload = b"x" * SIZE
-    sync = getattr(os, "fdatasync", os.fsync)
+def _raw_block(engine: Engine) -> list[int]:
     spent = []
     for _ in range(BLOCK):
         begun = time.perf_counter_ns()
-        os.write(fd, payload)
-        sync(fd)
+        engine.once()
         spent.append(time.perf_counter_ns() - begun)
     return spent
 

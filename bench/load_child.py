@@ -1,6 +1,6 @@
 """One load in a process of its own: prints how long it took and how much memory the process ever had.
 
-python -m bench.load_child lay|inspect|resume ROOT [STEPS]
+python -m bench.load_child lay|inspect|resume URL [STEPS]
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from fencepost.core.codec import CORE
 from fencepost.journal.inspect import inspect
 from fencepost.journal.session import Journal
 from fencepost.runtime.runtime import system_identity
-from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.base import Store
+from fencepost.stores.urls import open_store
 
 
 class Load(msgspec.Struct, frozen=True):
@@ -41,15 +42,15 @@ class Load(msgspec.Struct, frozen=True):
 
 def main(arguments: list[str]) -> None:
     """Do as the module says."""
-    what, root = arguments[0], Path(arguments[1])
+    what, url = arguments[:2]
     if what == "lay":
-        found = Load(lay_down(root, int(arguments[2])))
+        found = Load(lay_down(url, int(arguments[2])))
     else:
-        found = asyncio.run(_load(JsonlStore(root), resumes=what == "resume"))
+        found = asyncio.run(_load(open_store(url), resumes=what == "resume"))
     print(msgspec.json.encode(found).decode())
 
 
-async def _load(store: JsonlStore, *, resumes: bool) -> Load:
+async def _load(store: Store, *, resumes: bool) -> Load:
     before, begun, worked = _peak(), time.perf_counter(), time.process_time()
     if resumes:
         journal, _ = await Journal.resume(store, SESSION, system_identity(), CORE)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from pathlib import Path
 
+from bench.engines import Engine
 from bench.live import in_a_step
-from bench.report import Aim, Row
+from bench.report import Row
 from bench.sample import rates
 from fencepost.core import events as ev
 from fencepost.journal.session import Journal
-from fencepost.stores.jsonl import JsonlStore
+from fencepost.stores.urls import open_store
 
 SESSIONS = (1, 16, 256)
 NOTE = "Every session appends one event, waits for its gate, and begins again. Rounds of all sizes in turns."
 
 
-async def measure(directory: Path, rounds: int, seconds: float) -> list[Row]:
+async def measure(engine: Engine, rounds: int, seconds: float) -> list[Row]:
     """Rounds of `seconds` with each number of sessions in turn."""
-    store = JsonlStore(directory / "many")
+    store = open_store(engine.url)
     seen: dict[int, list[float]] = {count: [] for count in SESSIONS}
     try:
         journals = [await in_a_step(store, f"s{number}") for number in range(max(SESSIONS))]
@@ -31,8 +31,9 @@ async def measure(directory: Path, rounds: int, seconds: float) -> list[Row]:
         await store.close()
     rows = [Row(f"gates, sessions: {count}", "1/s", rates(seen[count]), None, NOTE) for count in SESSIONS]
     alone = statistics.median(seen[1])
-    gains = [rate / alone for rate in seen[16]]
-    return [*rows, Row("16 sessions / one", "times", rates(gains), Aim("at least", 3), NOTE)]
+    sessions, _ = engine.gain
+    gains = [rate / alone for rate in seen[sessions]]
+    return [*rows, Row(f"{sessions} sessions / one", "times", rates(gains), engine.many, NOTE)]
 
 
 async def _rate(journals: list[Journal], seconds: float) -> float:
