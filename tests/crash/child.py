@@ -2,8 +2,8 @@
 
     python -m tests.crash.child STORE WORLD SCRIPT [--continue] [--early] [PROMPT...]
 
-It makes the session, or resumes it; goes on with what was interrupted if it is told to; then runs the prompts, one
-after another, or (`--early`) queues all of them while the first one runs. WORLD is appended to with one `write` a line,
+STORE is a store's URL. It makes the session, or resumes it; goes on with what was interrupted if it is told to; then
+runs the prompts, one after another, or (`--early`) queues all of them while the first one runs. WORLD is appended to with one `write` a line,
 so that what it says survives a SIGKILL: `entered ID`, `done ID`, `replied ID TEXT`, `ack INPUT TEXT`, `refused TEXT`,
 `shown ID TEXT`, `request SHA256`, `ended REASON CODE`.
 """
@@ -128,7 +128,7 @@ async def main(store: str, world_path: str, script: str, arguments: list[str]) -
     """Returns 0, or 3 where the last events could not be saved."""
     world = WorldFile(Path(world_path))
     model = NotedModel(Path(script), world)
-    runtime = fp.open(f"jsonl:{store}", model=model, tools=tools(world))
+    runtime = fp.open(store, model=model, tools=tools(world))
     try:
         await live(runtime, world, arguments)
         await runtime.close()

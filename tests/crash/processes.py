@@ -22,9 +22,10 @@ from fencepost.errors import IllegalEventError
 from tests.crash import laws
 from tests.crash.boundaries import tree_of
 from tests.crash.child import fingerprint
-from tests.crash.judging import Judged, log_of
+from tests.crash.judging import Judged, events_of, log_of
 from tests.crash.reading import judge_in_memory, look
-from tests.crash.scenario import asks, call
+from tests.crash.scenario import SESSION, asks, call
+from tests.crash.soak_stores import Files
 from tests.crash.world import Witness
 
 PATIENCE = 60.0
@@ -47,12 +48,16 @@ class Place:
     """The store, the world and the script of one agent, below one directory.
 
     Args:
-        store: the store's directory; below `home` if not given.
+        store: the store's directory, or its file; below `home` if not given.
+        scheme: what kind of store it is.
     """
 
-    def __init__(self, home: Path, script: Sequence[dict | str], store: Path | None = None) -> None:
+    def __init__(
+        self, home: Path, script: Sequence[dict | str], store: Path | None = None, scheme: str = "jsonl"
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.store = store or home / "sessions"
+        self.url = f"{scheme}:{self.store}"
         self.world = home / "world"
         self.script = home / "script.jsonl"
         self.errors = home / "stderr"
@@ -61,7 +66,7 @@ class Place:
 
     def start(self, *arguments: str, under: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         """A child, under another program (strace) if one is given."""
-        command = [*under, sys.executable, "-m", "tests.crash.child", self.store, self.world, self.script, *arguments]
+        command = [*under, sys.executable, "-m", "tests.crash.child", self.url, self.world, self.script, *arguments]
         with self.errors.open("wb") as errors:
             return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=errors, process_group=0)
 
@@ -103,7 +108,10 @@ class Place:
         )
 
     def judged(self) -> Judged:
-        """What the store holds, judged in memory; nothing is touched."""
+        """What the store holds, judged in memory; no log is touched."""
+        if not self.url.startswith("jsonl:"):
+            stored = Files(self.url).read(SESSION)
+            return judge_in_memory(Judged(stored=stored, events=events_of(stored)) if stored else Judged())
         files = {self.store / name: data for name, data in tree_of(self.store).items()} if self.store.exists() else {}
         return judge_in_memory(look(files, self.store))
 

@@ -115,9 +115,10 @@ def cut(medium: Medium, place: Place, kind: str, count: int) -> None:
     assert not unsynced.exists() or unsynced.read_text() == "", "the plug was not pulled: what was not synced is there"
 
 
-def test_a_real_power_cut(medium, tmp_path):
+@pytest.mark.parametrize("scheme", ["jsonl", "sqlite"])
+def test_a_real_power_cut(medium, tmp_path, scheme):
     for number, (kind, count) in enumerate(POINTS):
-        place = Place(tmp_path / f"home-{number}", SCRIPT, medium.mount / f"sessions-{number}")
+        place = Place(tmp_path / f"home-{number}", SCRIPT, medium.mount / f"sessions-{number}", scheme)
         cut(medium, place, kind, count)
         place.check(whole=False)
         place.finish("--continue")
