@@ -3,9 +3,9 @@
     python -m tests.crash.child STORE WORLD SCRIPT [--continue] [--early] [PROMPT...]
 
 STORE is a store's URL. It makes the session, or resumes it; goes on with what was interrupted if it is told to; then
-runs the prompts, one after another, or (`--early`) queues all of them while the first one runs. WORLD is appended to with one `write` a line,
-so that what it says survives a SIGKILL: `entered ID`, `done ID`, `replied ID TEXT`, `ack INPUT TEXT`, `refused TEXT`,
-`shown ID TEXT`, `request SHA256`, `ended REASON CODE`.
+runs the prompts, one after another, or (`--early`) queues all of them while the first one runs. WORLD is appended to
+with one `write` a line, so that what it says survives a SIGKILL: `entered ID`, `done ID`, `replied ID TEXT`, `ack
+INPUT TEXT`, `refused TEXT`, `shown ID TEXT`, `request SHA256`, `ended REASON CODE`.
 """
 
 import asyncio
