@@ -14,7 +14,7 @@ pytest.register_assert_rewrite(
 
 
 def pytest_configure() -> None:
-    """Who runs the tests in the background may have them ignore signals; what they start should be told all the same."""
+    """A background shell has what it starts ignore signals; what the tests start should hear them all the same."""
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, default)
