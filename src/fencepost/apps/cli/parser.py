@@ -146,4 +146,4 @@ def _setup(commands: _Commands) -> None:
     doctor.add_argument("--json", action="store_true", help=RECORDS)
     config = _command(commands, "config", "configuring", "print what is composed: model, store, plugins, hooks, tools")
     config.add_argument("--json", action="store_true", help=RECORDS)
-    commands.add_parser("demo", help="kill a real agent at nine points and check what its log says", add_help=False)
+    commands.add_parser("demo", help="kill a real agent at ten points and check what its log says", add_help=False)
