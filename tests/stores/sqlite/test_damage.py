@@ -224,6 +224,20 @@ def test_both_sides_of_a_malformed_page_are_shown(tmp_path: Path) -> None:
     assert 200 - len(seqs[0]) - len(seqs[1]) < 20
 
 
+@pytest.mark.parametrize("missing", ["head WHERE session = 0", "meta"])
+def test_counters_that_are_missing_are_damage(file: Path, missing: str) -> None:
+    change(file, f"DELETE FROM {missing}")
+
+    async def look(store: SqliteStore) -> None:
+        stored = await store.read("s1")
+        assert stored.damage
+        assert is_prefix(stored, notes(0, 12))
+        with pytest.raises(DamagedError):
+            await (await store.create(header("s3"))).append([note(0)], 0)
+
+    looking(file, look)
+
+
 # --- the whole file -------------------------------------------------------------------------------------------------
 
 

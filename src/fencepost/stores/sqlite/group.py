@@ -31,13 +31,13 @@ from fencepost.stores.causes import typed
 from fencepost.stores.sqlite.causes import TRANSIENT, cause, result_of
 from fencepost.stores.sqlite.connecting import close, open_writer, roll_back
 from fencepost.stores.sqlite.place import Place
+from fencepost.stores.sqlite.schema import given
 from fencepost.stores.sqlite.sessionlog import Head, SessionLog
 from fencepost.stores.sqlite.watermark import Noted, Watermark, noted
 from fencepost.stores.threads import Job, Threads
 
 T = TypeVar("T")
 
-_GIVEN = "SELECT batch FROM head WHERE session = 0"
 _GIVE = "UPDATE head SET batch = ? WHERE session = 0 AND batch = ?"
 
 _SETTLED = 20_000_000
@@ -219,9 +219,9 @@ class GroupWriter:
         connection.execute(_GIVE, (self._given + count, self._given))
         if connection.changes():
             return self._given
-        given = int(connection.execute(_GIVEN).get)
-        connection.execute(_GIVE, (given + count, given))
-        return given
+        newest, _ = given(connection)
+        connection.execute(_GIVE, (newest + count, newest))
+        return newest
 
     def _apart(self, doing: str, work: Callable[[apsw.Connection], T]) -> T:
         try:
@@ -281,7 +281,7 @@ class GroupWriter:
         note = noted(self._place.watermark)  # before the database: others move both forward
         connection = open_writer(self._place, self._vfs, self._patience)
         try:
-            database = str(connection.execute("SELECT id FROM meta").get)
+            _, database = given(connection)
             self._note_lost(connection, note, database)
             self._directory = os.open(self._place.file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except BaseException:
@@ -296,14 +296,14 @@ class GroupWriter:
 
     def _note_lost(self, connection: apsw.Connection, note: Noted, database: str) -> None:
         """Before the first commit makes the database look whole again: keep it that commits were lost."""
-        if not note.ahead_of(int(connection.execute(_GIVEN).get), database):
+        if not note.ahead_of(given(connection)[0], database):
             return
         connection.execute("BEGIN IMMEDIATE")
         try:
-            given = int(connection.execute(_GIVEN).get)
-            if note.ahead_of(given, database):
-                connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (given, note.batch))
-                connection.execute(_GIVE, (note.batch, given))
+            newest, _ = given(connection)
+            if note.ahead_of(newest, database):
+                connection.execute("INSERT OR IGNORE INTO lost VALUES (?, ?)", (newest, note.batch))
+                connection.execute(_GIVE, (note.batch, newest))
             connection.execute("COMMIT")
         finally:
             roll_back(connection)

@@ -23,6 +23,7 @@ from fencepost.stores.sqlite.causes import is_malformed
 from fencepost.stores.sqlite.connecting import roll_back
 from fencepost.stores.sqlite.place import Place
 from fencepost.stores.sqlite.rows import COLUMNS, Read, Row, checksum, read_rows, rows_of
+from fencepost.stores.sqlite.schema import given
 from fencepost.stores.sqlite.sessionlog import Head
 from fencepost.stores.sqlite.watermark import Noted, noted
 
@@ -80,7 +81,7 @@ def revisions(connection: apsw.Connection, place: Place) -> dict[str, str]:
     connection.execute("BEGIN")
     try:
         lost = connection.execute("SELECT count(*) FROM lost").get
-        doubt = f"{lost}-{note.batch if note.ahead_of(*_given(connection)) else ''}"
+        doubt = f"{lost}-{note.batch if note.ahead_of(*given(connection)) else ''}"
         return {
             str(name): f"{key}-{epoch}-{batch}-{following}-{doubt}"
             for name, key, epoch, batch, following in connection.execute(_HEADS)
@@ -294,18 +295,12 @@ def judged(
     return Loaded(stored, head)
 
 
-def _given(connection: apsw.Connection) -> tuple[int, str]:
-    """The newest id that the database has given to a batch, and the database's own."""
-    given, database = connection.execute("SELECT batch, (SELECT id FROM meta) FROM head WHERE session = 0").get
-    return int(given), str(database)
-
-
 def _lost(connection: apsw.Connection, rows: list[Row], note: Noted) -> Evidence:
     """What is known of commits that are gone: they may have held events of any session that was there before them."""
-    given, database = _given(connection)
+    newest, database = given(connection)
     gaps = [int(after) for (after,) in connection.execute("SELECT after FROM lost ORDER BY after")]
-    if note.ahead_of(given, database):
-        gaps.append(given)
+    if note.ahead_of(newest, database):
+        gaps.append(newest)
     before = ([row.next for row in rows if row.id <= after] for after in gaps)
     blind = tuple(max(ends) for ends in before if ends)
     return Evidence(blind_at=blind) if blind else NO_EVIDENCE

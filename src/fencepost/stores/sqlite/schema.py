@@ -73,6 +73,8 @@ CREATE TABLE meta (
 INSERT INTO head VALUES (0, 0, '', 0, 0);
 """
 
+_GIVEN = "SELECT batch, (SELECT id FROM meta) FROM head WHERE session = 0"
+
 
 def refuse_library(version: str) -> None:
     """Refuse a SQLite that can corrupt what it is given.
@@ -97,3 +99,15 @@ def create_tables(connection: apsw.Connection) -> None:
     connection.execute("INSERT INTO meta VALUES (?)", (secrets.token_hex(8),))
     connection.pragma("application_id", APPLICATION_ID)
     connection.pragma("user_version", FORMAT)
+
+
+def given(connection: apsw.Connection) -> tuple[int, str]:
+    """The newest id that the database has given to a batch, and the database's own.
+
+    Raises:
+        apsw.Error: they cannot be read. That they are missing is told as what it is: a malformed database.
+    """
+    batch, database = connection.execute(_GIVEN).get or (None, None)
+    if not isinstance(batch, int) or not isinstance(database, str):
+        raise apsw.exception_for(apsw.SQLITE_CORRUPT)
+    return batch, database
