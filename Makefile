@@ -46,8 +46,8 @@ bench: setup
 	$(BIN)/python -m bench $(if $(STORE),--store $(STORE)) $(BENCH)
 
 lock:
-	uv pip compile pyproject.toml --extra openai --extra sqlite --extra postgres --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements.lock
-	uv pip compile pyproject.toml --extra openai --extra sqlite --extra postgres --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -c requirements.lock -o requirements-dev.lock
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements.lock
+	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -c requirements.lock -o requirements-dev.lock
 
 clean:
 	rm -rf .venv

@@ -28,6 +28,7 @@ approval/decided   ·         ·         ·         answered
 tool/call          ·         ·         ·         answered
 tool/result        ·         ·         ·         answered
 tool/note          idle      turn      step      answered
+context/summary    idle      turn      ·         ·
 log/gap            idle      turn      step      answered
 log/salvaged       idle      turn      step      answered"""
 

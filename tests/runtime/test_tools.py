@@ -178,9 +178,9 @@ def test_a_plain_function_is_for_a_thread_and_an_async_one_for_the_loop(tmp_path
 
 
 def test_what_is_said_about_a_tool_is_kept() -> None:
-    assert (look.name, look.effect, look.timeout, look.overlaps) == ("look_up", "read", 2.5, False)
-    assert (send.name, send.effect, send.timeout, send.overlaps) == ("send", "write", None, False)
-    assert tool(effect="read")(lambda_free).overlaps
+    assert (look.name, look.effect, look.timeout, look.overlaps({})) == ("look_up", "read", 2.5, False)
+    assert (send.name, send.effect, send.timeout, send.overlaps({})) == ("send", "write", None, False)
+    assert tool(effect="read")(lambda_free).overlaps({})
 
 
 def lambda_free(a: str) -> str:

@@ -18,9 +18,7 @@ What this module refuses to be: a place for behaviour. What may follow what stan
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, final
-
-import msgspec
+from typing import Literal, TypeAlias
 
 from fencepost.core.content import EFFECTS as EFFECTS
 from fencepost.core.content import Block as Block
@@ -31,34 +29,19 @@ from fencepost.core.content import Reasoning as Reasoning
 from fencepost.core.content import Text as Text
 from fencepost.core.content import ToolSpec as ToolSpec
 from fencepost.core.content import Usage as Usage
+from fencepost.core.forms import ChunkRun as ChunkRun
+from fencepost.core.forms import Delta as Delta
+from fencepost.core.forms import Entry as Entry
+from fencepost.core.forms import Header as Header
+from fencepost.core.forms import UnknownEvent as UnknownEvent
+from fencepost.core.record import Event as Event
 
 Gate: TypeAlias = Literal["step", "request", "tool", "closing"]
 Target: TypeAlias = Literal["turn", "step"]
 TurnEndReason: TypeAlias = Literal["completed", "aborted", "blocked", "error", "max_tokens", "interrupted"]
 HeaderReason: TypeAlias = Literal["initial", "resume", "change"]
+Scope: TypeAlias = Literal["call", "tool", "prefix", "directory"]
 Finish: TypeAlias = Literal["stop", "tool_calls", "max_tokens", "content_filter", "truncated", "cancelled"]
-Delta: TypeAlias = Literal["text", "reasoning"]
-
-
-class Marks(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
-    """Marks that any event may carry, written last and only when set."""
-
-    normalised: tuple[str, ...] = ()
-    """JSON pointers of the values that were replaced when the event was made."""
-    ignorable: bool = False
-    """Set on a plugin's event that a reader without that plugin may step over."""
-
-
-class Event(Marks, frozen=True, tag_field="type", omit_defaults=True):
-    """What all events have: `seq`, dense from 0, and `time` in epoch milliseconds."""
-
-    seq: int
-    time: int
-
-    @classmethod
-    def type_name(cls) -> str:
-        """The value of `type` on disk."""
-        return str(cls.__struct_config__.tag)
 
 
 # --- ownership and input ----------------------------------------------------------------------------------------
@@ -197,12 +180,17 @@ class ApprovalAsked(Event, frozen=True, tag="approval/asked"):
 
 
 class ApprovalDecided(Event, frozen=True, tag="approval/decided"):
-    """The answer, and whose it was."""
+    """The answer, and whose it was. With `remember` it also holds for later calls of the session that are like it.
+
+    `scope` says in what they have to be like it, and `pattern` what they then have in common.
+    """
 
     call_id: str
     allowed: bool
     by: str
     remember: bool = False
+    scope: Scope = "tool"
+    pattern: str = ""
 
 
 class ToolCall(Event, frozen=True, tag="tool/call"):
@@ -219,10 +207,16 @@ class ToolCall(Event, frozen=True, tag="tool/call"):
     arguments: dict[str, Json]
     effect: Effect
     parent: str | None = None
+    retries: int | None = None
+    """Seq of the `tool/call` of the same call, left without a result by a crash, that is let go again by this one."""
 
 
 class ToolResult(Event, frozen=True, tag="tool/result"):
-    """Finished; no other result follows (law 5). `synthetic` ones are written by repair, `settled_by` by evidence."""
+    """Finished; no other result follows (law 5).
+
+    `synthetic` ones are written by repair. `settled_by` names the tool that said after a crash what had really
+    happened, and `evidence` what it saw.
+    """
 
     turn: int
     step: int
@@ -232,6 +226,7 @@ class ToolResult(Event, frozen=True, tag="tool/result"):
     code: str = ""
     synthetic: bool = False
     settled_by: str = ""
+    evidence: str = ""
 
 
 class ToolNote(Event, frozen=True, tag="tool/note"):
@@ -239,6 +234,18 @@ class ToolNote(Event, frozen=True, tag="tool/note"):
 
     call_id: str
     text: str
+
+
+class ContextSummary(Event, frozen=True, tag="context/summary"):
+    """From here on a model sees this text in place of all messages up to `through`, the end of a closed step.
+
+    The log itself keeps every one of them. Absent, after a crash in the middle of summing up: they are still seen.
+    """
+
+    through: int
+    content: tuple[Text, ...]
+    model: str
+    usage: Usage | None = None
 
 
 # --- what salvage writes ----------------------------------------------------------------------------------------
@@ -296,88 +303,10 @@ CORE_EVENTS: tuple[type[Event], ...] = (
     ToolCall,
     ToolResult,
     ToolNote,
+    ContextSummary,
     Gap,
     Salvaged,
 )
-
-
-@final
-class ChunkRun(
-    msgspec.Struct,
-    frozen=True,
-    gc=False,
-    tag_field="type",
-    tag="assistant/chunks",
-    rename={"packed": "deltas", "apart": "dt"},
-):
-    """A storage form, not an event: `n` consecutive chunks of one step and kind, with their times as differences.
-
-    `codec.pack` makes runs and `codec.expand` gives the very same events back. Texts and times stay the JSON that they
-    are on disk until someone asks for them: a log of a million chunks opens without making a million strings.
-    """
-
-    seq: int
-    time: int
-    n: int
-    turn: int
-    step: int
-    kind: Delta
-    apart: msgspec.Raw
-    packed: msgspec.Raw
-
-    @property
-    def deltas(self) -> list[str]:
-        """The texts of the chunks. Decoded at each call."""
-        return _texts(self.packed)
-
-    @property
-    def dt(self) -> list[int]:
-        """Milliseconds from each chunk to the next. Decoded at each call."""
-        return _times(self.apart)
-
-    @property
-    def last_seq(self) -> int:
-        """Sequence number of the last chunk in the run."""
-        return self.seq + self.n - 1
-
-    @property
-    def last_time(self) -> int:
-        """Time of the last chunk in the run, in epoch milliseconds."""
-        return self.time + sum(self.dt)
-
-
-_texts = msgspec.json.Decoder(list[str]).decode
-_times = msgspec.json.Decoder(list[int]).decode
-
-
-@final
-class UnknownEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event of a type that is not declared here: kept to the byte, shown and exported, never interpreted."""
-
-    seq: int
-    time: int
-    type: str
-    raw: bytes
-    ignorable: bool
-
-
-Entry: TypeAlias = Event | ChunkRun | UnknownEvent
-
-
-class Header(msgspec.Struct, frozen=True, tag_field="type", tag="session", omit_defaults=True):
-    """What a session is, written once with its first batch. Not an event."""
-
-    session: str
-    created: int
-    cwd: str
-    format: int
-    parent: str | None = None
-    """The session that this one was forked from, or salvaged from. It may be gone."""
-    forked_at: int | None = None
-    """The last event that both have."""
-    salvaged_at: int | None = None
-    """Where the parent is damaged first: a byte (files) or a row (databases), -1 where that cannot be said. Its intact
-    parts are here."""
 
 
 def text_of(content: tuple[Block, ...] | tuple[Text, ...]) -> str:

@@ -49,9 +49,11 @@ ANYWHERE: tuple[type[ev.Event], ...] = (
 TABLE: dict[State, dict[type[ev.Event], State]] = {
     IDLE: {
         ev.TurnStart: TURN,
+        ev.ContextSummary: IDLE,
     },
     TURN: {
         ev.StepStart: STEP,
+        ev.ContextSummary: TURN,
         ev.TurnEnd: IDLE,
     },
     STEP: {

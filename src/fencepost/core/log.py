@@ -6,12 +6,14 @@ commits it to memory and tells the subscribers. It never waits and does no IO; d
 Bookkeeping rules (the second half of legality; the first is `lifecycle.TABLE`):
     1. seq is dense from 0.
     2. Turns count up by one over the session's life, steps by one within a turn.
-    3. A call is asked for once, admitted at most once, answered exactly once (law 5). A nested call names a parent
-       that is admitted and not yet answered.
+    3. A call is asked for once, admitted at most once, answered exactly once (law 5). One that a crash left without a
+       result may be admitted again by a `tool/call` that names the earlier one. A nested call names a parent that is
+       admitted and not yet answered.
     4. An input is queued once, and consumed or dropped once.
     5. A step ends only when every call of it has its result; nested calls end before their parent.
     6. Owner epochs grow by one.
-    7. Across a gap, rules 2 and 6 hold as far as anyone can know: the next turn, step or epoch is a later one. An input
+    7. A summary reaches to the end of a closed step, and further than the one before it.
+    8. Across a gap, rules 2 and 6 hold as far as anyone can know: the next turn, step or epoch is a later one. An input
        may be consumed whose queueing is missing.
 """
 
@@ -25,6 +27,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from fencepost.core import events as ev
+from fencepost.core.calls import CallRecord as CallRecord
+from fencepost.core.calls import Turn as Turn
 from fencepost.core.codec import Vocabulary, expand, last_seq
 from fencepost.core.lifecycle import STEP, State, next_state
 from fencepost.core.normalise import make
@@ -32,33 +36,6 @@ from fencepost.errors import IllegalEventError, UndeclaredEventError
 
 E = TypeVar("E", bound=ev.Event)
 Subscriber = Callable[[ev.Event, int], None]
-
-
-class CallRecord(msgspec.Struct, gc=False):
-    """What the log says about one call so far."""
-
-    call_id: str
-    name: str
-    arguments: str
-    turn: int
-    step: int
-    asked_seq: int
-    provider_id: str = ""
-    parent: str | None = None
-    admitted: ev.ToolCall | None = None
-    result: ev.ToolResult | None = None
-    doubtful: bool = False
-    """It was open at a gap, or an event on the far side of one speaks of it: what is missing may have been about it."""
-
-
-class Turn(msgspec.Struct):
-    """The newest turn, open or closed."""
-
-    number: int
-    gates: tuple[ev.Gate, ...]
-    policy: str
-    step: int = 0
-    ended: ev.TurnEndReason | None = None
 
 
 class Fold:
@@ -75,8 +52,10 @@ class Fold:
         self.pending: dict[str, ev.InputQueued] = {}
         self.owner: ev.SessionOwner | None = None
         self.header: ev.RequestHeader | None = None
-        self.said: list[ev.UserMessage | ev.AssistantMessage | ev.Gap] = []
-        """The messages of the transcript, in their order; half an answer is none."""
+        self.said: list[ev.UserMessage | ev.AssistantMessage | ev.Gap | ev.ContextSummary] = []
+        """The messages of the transcript, in their order; half an answer is none, and a summary stands for many."""
+        self.cuts: list[int] = []
+        """Where each closed step ended: what a summary may reach to."""
         self.answers = 0
         """Whole answers so far; the scripted model counts its lines by it."""
         self.gaps: list[ev.Gap] = []
@@ -104,6 +83,7 @@ class Fold:
             ev.ApprovalDecided: self._about_call,
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
+            ev.ContextSummary: self._summary,
             ev.Gap: self._gap,
             ev.Salvaged: self.salvaged.append,
         }
@@ -197,6 +177,7 @@ class Fold:
         self._in_step(event)
         if self.owed:
             raise _illegal(event, f"calls without a result: {', '.join(self.owed)}")
+        self.cuts.append(event.seq)
 
     def _user(self, event: ev.UserMessage) -> None:
         if event.input_id is not None:
@@ -240,14 +221,24 @@ class Fold:
     def _call(self, event: ev.ToolCall) -> None:
         self._in_step(event)
         record = self.calls.get(event.call_id)
-        if event.parent is not None:
+        if event.retries is not None:
+            self._again(event, record)
+        elif event.parent is not None:
             record = self._nested(event, record)
         if record is None:
             raise _illegal(event, f"call {event.call_id} was not asked for")
-        if record.admitted is not None or record.result is not None:
+        if record.result is not None or (record.admitted is not None and event.retries is None):
             raise _illegal(event, f"call {event.call_id} was admitted before")
         record.admitted = event
         self._touch(record, event)
+
+    def _again(self, event: ev.ToolCall, record: CallRecord | None) -> None:
+        before = record.admitted if record is not None else None
+        if record is None or before is None or before.seq != event.retries:
+            raise _illegal(event, f"call {event.call_id} was not admitted at seq {event.retries}")
+        if (event.name, event.arguments, event.parent) != (before.name, before.arguments, before.parent):
+            raise _illegal(event, f"call {event.call_id} is another call than the one at seq {event.retries}")
+        record.doubtful = True
 
     def _nested(self, event: ev.ToolCall, record: CallRecord | None) -> CallRecord:
         parent = self.calls.get(event.parent or "")
@@ -277,6 +268,14 @@ class Fold:
         self._touch(record, event)
         del self.owed[event.call_id]
 
+    def _summary(self, event: ev.ContextSummary) -> None:
+        last = next((said.through for said in self.said if isinstance(said, ev.ContextSummary)), -1)
+        at = bisect.bisect_left(self.cuts, event.through)
+        if event.through <= last or at == len(self.cuts) or self.cuts[at] != event.through:
+            raise _illegal(event, f"no closed step behind seq {last} ends at seq {event.through}")
+        kept = [said for said in self.said if said.seq > event.through or isinstance(said, ev.Gap)]
+        self.said = [event, *(said for said in kept if not isinstance(said, ev.ContextSummary))]
+
     def _gap(self, event: ev.Gap) -> None:
         for call in self.calls.values():
             if call.result is None or (event.since is not None and call.result.seq >= event.since):
@@ -291,7 +290,7 @@ class Fold:
             call.doubtful = True
 
     def _follows(self, what: str, number: int, expected: int) -> bool:
-        """Whether a number counts on; across a gap it may leave some out (rule 7), once."""
+        """Whether a number counts on; across a gap it may leave some out (rule 8), once."""
         if number != expected and (what not in self._leaps or number < expected):
             return False
         self._leaps.discard(what)

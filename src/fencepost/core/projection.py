@@ -6,7 +6,9 @@ Rules:
     2. Half an answer (`interrupted`, or chunks without a message) is never sent.
     3. A call without a result makes no request: the loop owes it a result first.
     4. A gap is said, so that nobody repeats what was done in what is missing.
-    5. A provider's own id of a call is used on the wire if it is usable there (not empty, not used twice);
+    5. A summary stands in front, in the place of all that it reaches to. It reaches to the end of a step, so an answer
+       and the results of its calls are seen together or not at all.
+    6. A provider's own id of a call is used on the wire if it is usable there (not empty, not used twice);
        otherwise ours is.
 """
 
@@ -77,7 +79,7 @@ def messages(log: Log) -> tuple[Message, ...]:
     """
     out: list[Message] = []
     for event in log.fold.said:
-        if isinstance(event, ev.UserMessage):
+        if isinstance(event, ev.UserMessage | ev.ContextSummary):
             out.append(UserTurn(event.content))
         elif isinstance(event, ev.Gap):
             out.append(UserTurn((ev.Text(GAP),)))
@@ -95,7 +97,7 @@ def _answer(log: Log, call: ev.CallRequest) -> ToolAnswer:
 
 
 def wire_ids(transcript: Iterable[Message]) -> dict[str, str]:
-    """For each call the id that goes over the wire (rule 5)."""
+    """For each call the id that goes over the wire (rule 6)."""
     calls = [
         block
         for message in transcript

@@ -44,14 +44,14 @@ def closers(fold: Fold, evidence: Evidence = NO_EVIDENCE) -> list[Closer]:
     if fold.state is State.IDLE or fold.turn is None:
         return []
     turn, step = fold.turn.number, fold.turn.step
-    out = [_result(fold.calls[name], fold.turn.gates, evidence) for name in _inner_first(fold)]
+    out = [result_of(fold.calls[name], fold.turn.gates, evidence) for name in inner_first(fold)]
     if fold.state in {State.STEP, State.ANSWERED}:
         out.append(Closer(ev.StepEnd, {"turn": turn, "step": step, "synthetic": True}))
     out.append(Closer(ev.TurnEnd, {"turn": turn, "reason": "interrupted", "synthetic": True}))
     return out
 
 
-def _inner_first(fold: Fold) -> list[str]:
+def inner_first(fold: Fold) -> list[str]:
     """The owed calls in call order, but each nested one before the call that it belongs to."""
     ordered: list[str] = []
 
@@ -68,7 +68,8 @@ def _inner_first(fold: Fold) -> list[str]:
     return ordered
 
 
-def _result(call: CallRecord, gates: tuple[ev.Gate, ...], evidence: Evidence) -> Closer:
+def result_of(call: CallRecord, gates: tuple[ev.Gate, ...], evidence: Evidence) -> Closer:
+    """The result of one call that has none."""
     verdict = verdict_of(call, gates, evidence)
     if verdict.code == TOOL_NOT_STARTED:
         text = not_started_text(NOT_LET_GO)

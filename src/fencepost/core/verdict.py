@@ -2,7 +2,8 @@
 
 The table, first row that fits (design.md, section 8):
 
-    result with a code of NOT_ENTERED, at or beyond a gap    outcome_unknown    (law 2: another line may have let it go)
+    result with a code of NOT_ENTERED, settled               not_started
+    result with a code of NOT_ENTERED, doubtful              outcome_unknown    (law 2: it may have been let go before)
     result with a code of NOT_ENTERED                        not_started
     result with the code TOOL_OUTCOME_UNKNOWN                outcome_unknown
     any other result                                         completed
@@ -13,7 +14,7 @@ The table, first row that fits (design.md, section 8):
     no result, no `tool/call`                                not_started
 
 A call is at a gap if it was open there, and beyond one if an event from its far side speaks of it: such a call is
-`doubtful`.
+`doubtful`. So is one that was let go again after a crash. Evidence that a tool left settles the doubt.
 
 `running` is not in the table: no verdict is given while the owner lives (law 8). Whoever asks looks at the lock first.
 """
@@ -82,20 +83,26 @@ class CallVerdict(msgspec.Struct, frozen=True):
     verdict: Verdict
     code: str
     """The code of the result that is there, or that repair will write."""
+    settled_by: str = ""
+    """The tool that said after a crash what had really happened."""
+    evidence: str = ""
+    """What it saw."""
 
 
 def verdict_of(call: CallRecord, gates: Iterable[ev.Gate], evidence: Evidence = NO_EVIDENCE) -> CallVerdict:
     """The verdict on `call`, asked for in a turn under `gates`."""
     result = call.result
     if result is not None:
-        if result.code in NOT_ENTERED:
-            return CallVerdict(call, "outcome_unknown" if call.doubtful else "not_started", result.code)
-        if result.code == TOOL_OUTCOME_UNKNOWN:
-            return CallVerdict(call, "outcome_unknown", result.code)
-        return CallVerdict(call, "completed", result.code)
+        return CallVerdict(call, _by_result(call, result), result.code, result.settled_by, result.evidence)
     if call.admitted is not None or call.doubtful or "tool" not in gates or evidence.covers(call):
         return CallVerdict(call, "outcome_unknown", TOOL_OUTCOME_UNKNOWN)
     return CallVerdict(call, "not_started", TOOL_NOT_STARTED)
+
+
+def _by_result(call: CallRecord, result: ev.ToolResult) -> Verdict:
+    if result.code in NOT_ENTERED:
+        return "outcome_unknown" if call.doubtful and not result.settled_by else "not_started"
+    return "outcome_unknown" if result.code == TOOL_OUTCOME_UNKNOWN else "completed"
 
 
 def verdicts(fold: Fold, evidence: Evidence = NO_EVIDENCE) -> list[CallVerdict]:

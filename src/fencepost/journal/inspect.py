@@ -44,6 +44,10 @@ class CallView(msgspec.Struct, frozen=True):
     effect: ev.Effect | None
     verdict: Verdict
     code: str
+    settled_by: str = ""
+    """The tool that said, or would say, what had really happened."""
+    evidence: str = ""
+    """What it saw."""
 
 
 class PendingInput(msgspec.Struct, frozen=True):
@@ -202,6 +206,8 @@ def _view(record: CallRecord, reading: Reading) -> CallView:
         effect=record.admitted.effect if record.admitted else _declared_effect(reading.fold, record.name),
         verdict="running" if running else verdict.verdict,
         code="" if running else verdict.code,
+        settled_by=verdict.settled_by,
+        evidence=verdict.evidence,
     )
 
 

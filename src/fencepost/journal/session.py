@@ -12,9 +12,9 @@ What it refuses to be: it runs no turn, asks no model and knows no plugin.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from fencepost.core.codec import FORMAT, NotARecordError, Vocabulary, refusal
 from fencepost.core.lifecycle import State
 from fencepost.core.log import Log
 from fencepost.core.repair import closers
-from fencepost.core.verdict import CallVerdict, verdicts
+from fencepost.core.verdict import CallVerdict, Evidence, verdicts
 from fencepost.errors import ClosedError, DamagedError, IllegalEventError, NotSavedError, UnsupportedError
 from fencepost.journal.writer import Writer
 from fencepost.stores.base import Handle, Store, StoredLog, own
@@ -60,7 +60,7 @@ class Recovery(msgspec.Struct, frozen=True):
     """What `resume` found and did.
 
     Attributes:
-        calls: the verdict on every call of the interrupted turn, as of the durable log before repair.
+        calls: the verdict on every call of the interrupted turn, after settlement and before the closers.
         interrupted: the number of the turn that was open, or None for a clean log.
         set_aside: torn bytes that were moved into a side file.
         closed: events that repair appended.
@@ -101,12 +101,20 @@ class Journal:
 
     @classmethod
     async def resume(
-        cls, store: Store, session: str, identity: Identity, vocabulary: Vocabulary, *, takeover: bool = False
+        cls,
+        store: Store,
+        session: str,
+        identity: Identity,
+        vocabulary: Vocabulary,
+        *,
+        takeover: bool = False,
+        settle: Settler | None = None,
     ) -> tuple[Journal, Recovery]:
-        """Take a stored session, set its torn tail aside, close what was interrupted, and wait.
+        """Take a stored session, set its torn tail aside, settle, close what was interrupted, and wait.
 
         Args:
             takeover: take it from an owner who lives, too; see `stores.base.own`.
+            settle: called under the lock, in front of the closers, if calls have no result; may append results.
 
         Raises:
             SessionNotFoundError, HeldError: from the store; nothing was touched.
@@ -116,23 +124,27 @@ class Journal:
         """
         handle = await own(store, session, takeover=takeover)
         try:
-            return await cls._recover(handle, identity, vocabulary)
+            return await cls._recover(handle, identity, vocabulary, settle)
         except BaseException:
             await handle.release()
             raise
 
     @classmethod
-    async def _recover(cls, handle: Handle, identity: Identity, vocabulary: Vocabulary) -> tuple[Journal, Recovery]:
+    async def _recover(
+        cls, handle: Handle, identity: Identity, vocabulary: Vocabulary, settle: Settler | None
+    ) -> tuple[Journal, Recovery]:
         stored = handle.stored
         log = await off_loop(len(stored.entries), partial(load, stored, identity.clock, vocabulary))
         moved = await handle.set_aside() if stored.tail_bytes else 0
         journal = cls(handle, log, identity, moved)
-        return journal, await journal._close_interrupted(stored, moved)
+        return journal, await journal._close_interrupted(stored, moved, settle)
 
-    async def _close_interrupted(self, stored: StoredLog, moved: int) -> Recovery:
+    async def _close_interrupted(self, stored: StoredLog, moved: int, settle: Settler | None) -> Recovery:
         fold = self.log.fold
         if fold.state is State.IDLE or fold.turn is None:
             return Recovery(set_aside=moved)
+        if settle is not None and fold.owed:
+            await settle(self, stored.evidence)
         turn, at = fold.turn.number, fold.last_time
         found = tuple(item for item in verdicts(fold, stored.evidence) if item.call.turn == turn)
         owed = closers(fold, stored.evidence)
@@ -245,6 +257,9 @@ class Journal:
             await self._writer.close()
         finally:
             await self._handle.release()
+
+
+Settler: TypeAlias = Callable[[Journal, Evidence], Awaitable[None]]
 
 
 def load(stored: StoredLog, clock: Callable[[], int], vocabulary: Vocabulary) -> Log:

@@ -71,9 +71,9 @@ class Approval:
 
     async def _admit(self, call: Candidate, go_on: Callable[[Candidate], Awaitable[Admission]]) -> Admission:
         leaving = call.tool.guard(call.arguments, call.cwd) if call.tool.guard is not None else None
-        if self.mode == "all" or (self.mode != "none" and call.tool.effect == "read" and leaving is None):
+        if self.mode == "all" or (self.mode != "none" and call.effect == "read" and leaving is None):
             return await go_on(call)
-        reason = leaving or f"it is declared {call.tool.effect}"
+        reason = leaving or f"it is declared {call.effect}"
         if self.mode != "ask" or self._ask is None:
             return Deny(_denied(call, reason, self.mode))
         if leaving is None and _remembered(call):
@@ -87,7 +87,7 @@ class Approval:
         call.journal.append(ev.ApprovalAsked, call_id=call.call_id, question=f"{call.tool.name}: {reason}")
         await call.journal.flush()
         verdict = await ask(
-            Question(call.journal.session, call.call_id, call.tool.name, call.arguments, call.tool.effect, reason)
+            Question(call.journal.session, call.call_id, call.tool.name, call.arguments, call.effect, reason)
         )
         call.journal.append(
             ev.ApprovalDecided,

@@ -15,12 +15,11 @@ An asyncio cancellation is only used as the last means to stop a coroutine. It n
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import contextvars
-import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from fencepost.runtime.aside import exit_of, in_thread
 from fencepost.runtime.replies import as_text, failed, reply_of, sentence, sound, text_of, unknown
 from fencepost.runtime.tools import CallContext, Tool, ToolReply
 
@@ -69,7 +68,7 @@ async def run_body(
 
 def _start(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> asyncio.Future[Any]:
     if tool.thread is not None:
-        return _in_thread(tool, context, arguments)
+        return in_thread(f"tool {tool.name}", partial(tool.thread, context, arguments))
     return asyncio.ensure_future(_awaiting(tool, context, arguments))
 
 
@@ -78,46 +77,7 @@ async def _awaiting(tool: Tool, context: CallContext, arguments: dict[str, Any])
     try:
         return await tool.body(context, arguments)
     except SystemExit as error:
-        raise _exit(error) from None
-
-
-def _exit(error: BaseException) -> RuntimeError:
-    """A tool may end its call, not the process of the agent."""
-    return RuntimeError(f"{type(error).__name__} in a tool")
-
-
-def _in_thread(tool: Tool, context: CallContext, arguments: dict[str, Any]) -> asyncio.Future[Any]:
-    """A daemon thread per call: one that never returns must not keep the process, or a pool's slot, for ever."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[Any] = loop.create_future()
-    call = tool.thread
-    assert call is not None
-    variables = contextvars.copy_context()
-
-    def deliver(value: Any, error: Exception | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(value)
-        else:
-            answer.set_exception(error)
-
-    def run() -> None:
-        value: Any = None
-        failure: Exception | None = None
-        try:
-            value = variables.run(call, context, arguments)
-        except StopIteration as error:
-            failure = RuntimeError(f"StopIteration in a tool: {error}")  # a future cannot carry it as it is
-        except Exception as error:  # noqa: BLE001 - carried over to the loop's side, where it is an ending
-            failure = error
-        except BaseException as error:  # noqa: BLE001 - SystemExit and its kin, as in `_awaiting`
-            failure = _exit(error)
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-            loop.call_soon_threadsafe(deliver, value, failure)
-
-    threading.Thread(target=run, name=f"tool {tool.name}", daemon=True).start()
-    return answer
+        raise exit_of(error) from None
 
 
 def _ending(running: asyncio.Future[Any]) -> ToolReply:

@@ -28,6 +28,8 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core import verdict as v
+from fencepost.core.log import CallRecord
+from fencepost.core.repair import STARTED
 from fencepost.errors import Cancelled, FencepostError, NotSavedError
 from fencepost.journal.session import Journal
 from fencepost.runtime.answer import parse_arguments
@@ -177,7 +179,7 @@ class Calls:
 
     # --- admit, gate, enter -------------------------------------------------------------------------------------
 
-    def admit(self, candidate: Candidate) -> Admitted:
+    def admit(self, candidate: Candidate, retries: int | None = None) -> Admitted:
         """Append `tool/call`: from here on only the gate stands before the body."""
         event = self._journal.append(
             ev.ToolCall,
@@ -186,10 +188,22 @@ class Calls:
             call_id=candidate.call_id,
             name=candidate.tool.name,
             arguments=candidate.arguments,
-            effect=candidate.tool.effect,
+            effect=candidate.effect,
             parent=candidate.parent,
+            retries=retries,
         )
         return Admitted(candidate, event)
+
+    async def again(self, record: CallRecord) -> None:
+        """Let a call go once more that a crash left without a result; see `rerun`."""
+        before, site = record.admitted, self._site
+        assert before is not None, "only a call that was let go can be let go again"
+        arguments = msgspec.to_builtins(before.arguments)
+        tool = site.tools[record.name]
+        candidate = Candidate(
+            self._journal, record.turn, record.step, record.call_id, tool, arguments, site.cancel, before.parent
+        )
+        await self.execute(self.admit(candidate, retries=before.seq))
 
     async def execute(self, admitted: Admitted) -> ToolReply:
         """Through the gate, the body and its recording. Raises only when the process, or its loop, is ending."""
@@ -243,7 +257,7 @@ class Calls:
 
     async def _enter(self, admitted: Admitted, arguments: dict[str, Any], life: _Life) -> ToolReply:
         candidate, call_id, site = admitted.candidate, admitted.event.call_id, self._site
-        if self._answered(call_id) or (life.entered and candidate.tool.effect == "write"):
+        if self._answered(call_id) or (life.entered and candidate.effect == "write"):
             raise FencepostError(f"call {call_id} was to be entered again")
         if site.cancel.cancelled:
             return refused(v.ABORTED_BEFORE_DISPATCH, f"the turn was cancelled ({site.cancel.reason})")
@@ -302,6 +316,10 @@ class Calls:
             self._note(call_id, f"it ended after it had been given up on: {text_of(reply)}")
             return
         self._close_children(call_id)
+        admitted = self._journal.log.fold.calls[call_id].admitted
+        if admitted is not None and admitted.retries is not None and reply.code in v.NOT_ENTERED:
+            # It came to nothing this time. Of the first time nobody knows (law 2).
+            reply = unknown(f"{STARTED}, and running it again came to nothing", detail=reply.text)
         self._journal.append(
             ev.ToolResult,
             turn=self._site.turn,

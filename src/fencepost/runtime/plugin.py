@@ -18,6 +18,7 @@ from fencepost.core import events as ev
 from fencepost.errors import CompositionError, ConfigError
 from fencepost.runtime.hooks import Hook, HookPoint, Hooks, Position
 from fencepost.runtime.models import Model
+from fencepost.runtime.toolbox import ToolSource
 from fencepost.runtime.tools import Tool
 
 S = TypeVar("S")
@@ -60,6 +61,7 @@ class Registry:
         self.tools: dict[str, Tool] = {}
         self.models: dict[str, ModelFactory] = {}
         self.events: list[type[ev.Event]] = []
+        self.sources: list[ToolSource] = []
 
 
 class PluginContext:
@@ -115,6 +117,11 @@ class PluginContext:
             CompositionError: the name is taken.
         """
         self._claim(self._registry.tools, tool.name, tool, "tool")
+
+    def tools_from(self, source: ToolSource) -> None:
+        """Offer tools that have to be fetched for each session, in front of its first turn; see `toolbox`."""
+        self._registry.sources.append(source)
+        self._undo.append(lambda: self._registry.sources.remove(source))
 
     def model(self, scheme: str, factory: ModelFactory) -> None:
         """Open models that are named `SCHEME:REST`.

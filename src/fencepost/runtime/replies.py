@@ -36,9 +36,9 @@ def refused(code: str, why: str) -> ToolReply:
     return ToolReply(v.not_started_text(why, NEXT_ACTS.get(code, v.RETRY)), is_error=True, code=code)
 
 
-def unknown(why: str) -> ToolReply:
+def unknown(why: str, detail: str = "") -> ToolReply:
     """The body was entered, and nobody can say how far it came."""
-    return ToolReply(why, unknown=True)
+    return ToolReply(why, unknown=True, detail=detail)
 
 
 def failed(error: BaseException) -> ToolReply:

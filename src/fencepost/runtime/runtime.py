@@ -13,6 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -20,18 +22,25 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary
+from fencepost.core.log import CallRecord
+from fencepost.core.verdict import Evidence
 from fencepost.errors import ClosedError, CompositionError, UsageError
 from fencepost.journal import fork as forking
 from fencepost.journal import inspect as looking
 from fencepost.journal.catalogue import Catalogue
 from fencepost.journal.session import Identity, Journal, Recovery
+from fencepost.runtime.call import Site
 from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.config import cache_home
 from fencepost.runtime.loop import Body
 from fencepost.runtime.models import Model
 from fencepost.runtime.plugin import Composition, Plugin
+from fencepost.runtime.rerun import rerun as rerun_calls
+from fencepost.runtime.rerun import rerunnable
 from fencepost.runtime.session import Guarantees, Session
+from fencepost.runtime.settle import Running, Settling, preview, settle_calls
 from fencepost.runtime.subjects import Notice
+from fencepost.runtime.toolbox import Toolbox, ToolSource
 from fencepost.runtime.toolrun import ToolRules
 from fencepost.runtime.tools import CallContext, Tool
 from fencepost.stores.base import Store
@@ -120,12 +129,15 @@ class Runtime:
         """The tools that the composition offers, by name."""
         return self.composition.registry.tools
 
-    async def create(self, session: str | None = None, cwd: Path | str | None = None) -> Session:
+    async def create(
+        self, session: str | None = None, cwd: Path | str | None = None, *, sources: Sequence[ToolSource] = ()
+    ) -> Session:
         """A new session. Nothing is stored before its first prompt.
 
         Args:
             session: its id; a fresh one if left out.
             cwd: its working directory; the process's if left out.
+            sources: of tools for this session, beside those of the composition.
 
         Raises:
             SessionExistsError, HeldError: the id is taken.
@@ -138,43 +150,113 @@ class Runtime:
             raise UsageError(f"the working directory {where} is not a directory")
         name = session if session is not None else fresh_session_id(self.identity)
         journal = await Journal.create(self.store, name, str(where), self.identity, self.vocabulary)
-        return await self._open(journal, Recovery())
+        return await self._open(journal, Recovery(), self._toolbox(sources))
 
-    async def resume(self, session: str, *, takeover: bool = False) -> Session:
-        """Take a stored session, close what was interrupted, and wait: nothing runs by itself.
+    async def resume(
+        self,
+        session: str,
+        *,
+        takeover: bool = False,
+        running: Running = "leave",
+        rerun: AbstractSet[ev.Effect] = frozenset(),
+        sources: Sequence[ToolSource] = (),
+    ) -> Session:
+        """Take a stored session, settle and close what was interrupted, and wait: nothing runs by itself.
 
         Args:
             session: its id.
             takeover: take it from an owner whose process lives, too, where the store can refuse that one's later
                 appends. What the other process does to the world meanwhile nobody here can stop: end it if you can.
+            running: what is done about calls that still run: they are left alone (their outcome stays unknown), waited
+                for, or ended.
+            rerun: effects; calls that were declared so and whose outcome stays unknown run again, under their old
+                `call_id`, each behind the gate. `write` among them is refused.
+            sources: of tools for this session, beside those of the composition.
 
         Raises:
             SessionNotFoundError, HeldError, DamagedError, UnsupportedError: nothing was touched.
-            UsageError: its owner lives, and this store cannot take it over.
+            UsageError: its owner lives, and this store cannot take it over; or `write` calls were to run again.
             NotSavedError: the closing records could not be made durable.
             ClosedError: the runtime is closed.
         """
         self._refuse_closed()
-        journal, recovery = await Journal.resume(self.store, session, self.identity, self.vocabulary, takeover=takeover)
-        return await self._open(journal, recovery)
+        if "write" in rerun:
+            raise UsageError(
+                "a write call is never run again by itself", next_act="Verify what happened, or ask for it"
+            )
+        toolbox = self._toolbox(sources)
+
+        async def settle(journal: Journal, evidence: Evidence) -> None:
+            files = self.store.files(session)
+            if rerun:
+                await toolbox.open(journal, files, lambda _: None)
+            may = rerunnable(rerun, toolbox.tools)
+            await settle_calls(journal, evidence, Settling(toolbox.tools, files, running, may))
+            if rerun:
+                await self._rerun(journal, toolbox, may)
+
+        try:
+            journal, recovery = await Journal.resume(
+                self.store, session, self.identity, self.vocabulary, takeover=takeover, settle=settle
+            )
+        except BaseException:
+            await toolbox.close()
+            raise
+        return await self._open(journal, recovery, toolbox)
+
+    async def _rerun(self, journal: Journal, toolbox: Toolbox, may: Callable[[CallRecord], bool]) -> None:
+        turn = journal.log.fold.turn
+        assert turn is not None, "calls are owed, so a turn is open"
+        site = Site(
+            journal=journal,
+            hooks=self.composition.registry.hooks,
+            tools=toolbox.tools,
+            context=self._context(journal, lambda _: None),
+            notify=lambda _: None,
+            cancel=CancelSignal(),
+            rules=self.settings.rules,
+            turn=turn.number,
+            step=turn.step,
+        )
+        await rerun_calls(site, may)
+
+    def _toolbox(self, sources: Sequence[ToolSource]) -> Toolbox:
+        return Toolbox(self.tools, (*self.composition.registry.sources, *sources))
 
     def _refuse_closed(self) -> None:
         if self._closing is not None:
             raise ClosedError("the runtime is closed")
 
-    async def _open(self, journal: Journal, recovery: Recovery) -> Session:
+    async def _open(self, journal: Journal, recovery: Recovery, toolbox: Toolbox) -> Session:
         if self._closing is not None:
+            await toolbox.close()
             await journal.close()  # it was closed while the session was being opened
             self._refuse_closed()
         hooks = self.composition.registry.hooks
         guarantees = Guarantees(self.store.url, self.store.durable, hooks.gates(), hooks.policy(), self.store.ownership)
-        session = Session(self._body, journal, guarantees, recovery, self._live.remove)
+        files = self.store.files(journal.session)
+        body = partial(self._body, toolbox.tools)
+        session = Session(body, journal, guarantees, recovery, self._live.remove, toolbox, files)
         self._live.append(session)
         return session
 
-    def _body(self, journal: Journal, notify: Callable[[Notice], None]) -> Body:
+    def _body(self, tools: Mapping[str, Tool], journal: Journal, notify: Callable[[Notice], None]) -> Body:
         if self.model is None:
             raise CompositionError("this runtime has no model", next_act="Give one, for instance model='openai:gpt-5'")
+        return Body(
+            journal,
+            self.composition.registry.hooks,
+            self.model,
+            tools,
+            self.settings.system,
+            self.settings.rules,
+            self._context(journal, notify),
+            notify,
+        )
+
+    def _context(
+        self, journal: Journal, notify: Callable[[Notice], None]
+    ) -> Callable[[str, CancelSignal], CallContext]:
         header, tell = journal.log.header, _from_any_thread(notify)
 
         def context(call_id: str, cancel: CancelSignal) -> CallContext:
@@ -187,16 +269,7 @@ class Runtime:
                 self.store.files(header.session),
             )
 
-        return Body(
-            journal,
-            self.composition.registry.hooks,
-            self.model,
-            self.tools,
-            self.settings.system,
-            self.settings.rules,
-            context,
-            notify,
-        )
+        return context
 
     async def fork(
         self, parent: str, to: str | None = None, *, at: int | None = None, turn: int | None = None
@@ -232,13 +305,19 @@ class Runtime:
         """
         return await Catalogue(self.store, self.vocabulary, cache_home(os.environ)).rows(limit)
 
-    async def inspect(self, session: str) -> looking.Inspection:
+    async def inspect(self, session: str, *, settle: bool = False) -> looking.Inspection:
         """Look at one session; changes no byte.
+
+        Args:
+            settle: ask the tools about calls whose outcome is unknown, as `resume` would.
 
         Raises:
             SessionNotFoundError: there is none.
         """
-        return await looking.inspect(self.store, session, self.vocabulary)
+        if not settle:
+            return await looking.inspect(self.store, session, self.vocabulary)
+        reading = looking.fold_stored(await self.store.read(session), self.vocabulary)
+        return await preview(reading, self.tools, self.store.files(session))
 
     async def close(self) -> None:
         """Close in order. Idempotent; a second call waits for the first.

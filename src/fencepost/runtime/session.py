@@ -13,19 +13,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Self
-
-import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.lifecycle import State
 from fencepost.errors import Cancelled, ClosedError, NotSavedError, UsageError
 from fencepost.journal.session import Journal, Recovery
 from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.guarantees import Guarantees as Guarantees
 from fencepost.runtime.inbox import SessionInbox, had_input
 from fencepost.runtime.loop import Body, TurnLoop, TurnResult
 from fencepost.runtime.outcomes import Outcomes, new_promise, settle
 from fencepost.runtime.subjects import Notice
+from fencepost.runtime.toolbox import Toolbox
 from fencepost.runtime.watch import Notices, Watcher
 
 USER = "user"
@@ -33,24 +34,6 @@ USER = "user"
 
 CLOSING = "closing"
 """The reason of a cancel because the session is being closed: such an input stays pending."""
-
-
-class Guarantees(msgspec.Struct, frozen=True):
-    """What is in force for a session.
-
-    Attributes:
-        store: its URL.
-        durable: whether the store survives the process at all.
-        gates: those that some plugin holds, and the closing one.
-        policy: which plugins hold them.
-        ownership: what keeps a second writer out.
-    """
-
-    store: str
-    durable: bool
-    gates: tuple[ev.Gate, ...]
-    policy: str
-    ownership: str
 
 
 class Session:
@@ -70,12 +53,16 @@ class Session:
         guarantees: Guarantees,
         recovery: Recovery,
         closed: Callable[[Session], None],
+        toolbox: Toolbox,
+        files: Path,
     ) -> None:
         self.id = journal.session
         self.journal = journal
         self.guarantees = guarantees
         self.recovery = recovery
         self._make_body = make_body
+        self._toolbox = toolbox
+        self._files = files
         self._body: Body | None = None
         self._on_closed = closed
         self._inbox = SessionInbox(journal)
@@ -248,6 +235,7 @@ class Session:
         continues = log.fold.turn.number if going_on is not None and log.fold.turn is not None else None
         self._inbox.open_turn(prompt=continues is None or not had_input(log.entries, continues))
         try:
+            await self._fetch_tools()
             result = await TurnLoop(self._ready(), self._inbox, self._signal).run(continues)
             if result.reason == "aborted" and result.message == USER:
                 for name in self._inbox.unseen():
@@ -263,6 +251,16 @@ class Session:
             self._signal = CancelSignal()
             self._over.set()
             self._rest()
+
+    async def _fetch_tools(self) -> None:
+        """What is not there when the turn is cancelled is waited for by the next one."""
+        fetching = asyncio.create_task(self._toolbox.open(self.journal, self._files, self._notices.tell))
+        cancelled = self._signal.waiter()
+        try:
+            await asyncio.wait({fetching, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            cancelled.cancel()
+            fetching.cancel()
 
     def _busy(self) -> bool:
         """Whether a turn runs, or is about to."""
@@ -336,13 +334,19 @@ class Session:
         self._no_more_turns(ClosedError(f"session {self.id} was closed; what was pending is kept"))
         self._over.set()
         try:
+            await self._toolbox.close()
+        finally:
+            await self._close_journal()
+        if not self._pump.cancelled() and (failure := self._pump.exception()) is not None:
+            raise failure
+
+    async def _close_journal(self) -> None:
+        try:
             await self.journal.close()
         finally:
             for watcher in list(self._watchers):
                 watcher.end()
             self._on_closed(self)
-        if not self._pump.cancelled() and (failure := self._pump.exception()) is not None:
-            raise failure
 
     # --- watching -----------------------------------------------------------------------------------------------
 

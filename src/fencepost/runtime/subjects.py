@@ -68,6 +68,11 @@ class Candidate(msgspec.Struct, frozen=True):
     parent: str | None = None
 
     @property
+    def effect(self) -> ev.Effect:
+        """What this call may do to the world."""
+        return self.tool.effect_of(self.arguments)
+
+    @property
     def cwd(self) -> Path:
         """The session's working directory."""
         return Path(self.journal.log.header.cwd)

@@ -26,7 +26,8 @@ from fencepost.core.events import EFFECTS, Effect, Json, ToolSpec
 from fencepost.errors import UsageError
 from fencepost.runtime.docstrings import describe
 from fencepost.runtime.schema import parameters_of, parse
-from fencepost.runtime.tools import CallContext, Guard, Tool
+from fencepost.runtime.settlement import Settle
+from fencepost.runtime.tools import CallContext, Guard, Lock, Tool
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -45,7 +46,9 @@ def tool(
     name: str | None = None,
     timeout: float | None = None,
     parallel: bool | None = None,
+    lock: Callable[[Any], str | None] | None = None,
     guard: Guard | None = None,
+    settle: Settle | None = None,
 ) -> Callable[[Function], Tool]: ...
 
 
@@ -57,7 +60,9 @@ def tool(
     name: str | None = None,
     timeout: float | None = None,
     parallel: bool | None = None,
+    lock: Callable[[Any], str | None] | None = None,
     guard: Guard | None = None,
+    settle: Settle | None = None,
 ) -> Tool | Callable[[Function], Tool]:
     """Make a tool from an async or a plain function.
 
@@ -68,26 +73,33 @@ def tool(
         name: what the model calls; the function's name if None.
         timeout: seconds after which a call is given up on, its outcome unknown; None: never.
         parallel: whether calls may overlap with others; None: as the effect says.
+        lock: names what a call changes, given its arguments as attributes, as in `lock=lambda args: args.path`: calls
+            that change different things overlap.
         guard: says why a person should be asked about given arguments; see `Tool.guard`.
+        settle: says after a crash what really happened to a call that has no result; see `settlement`.
 
     Raises:
         UsageError: the function, or what is said about it, cannot become a tool.
     """
-    if function is None:
-        return lambda given: _make(given, effect, name, timeout, parallel, guard)
-    return _make(function, effect, name, timeout, parallel, guard)
+    said = _Said(effect, name, timeout, parallel, lock, guard, settle)
+    return (lambda given: _make(given, said)) if function is None else _make(function, said)
 
 
-def _make(
-    function: Function,
-    effect: Effect,
-    name: str | None,
-    timeout: float | None,
-    parallel: bool | None,
-    guard: Guard | None,
-) -> Tool:
-    called = name if name is not None else getattr(function, "__name__", "")
-    _check(function, called, effect, timeout)
+class _Said(msgspec.Struct, frozen=True):
+    """What was said about a function."""
+
+    effect: Effect
+    name: str | None
+    timeout: float | None
+    parallel: bool | None
+    lock: Callable[[Any], str | None] | None
+    guard: Guard | None
+    settle: Settle | None
+
+
+def _make(function: Function, said: _Said) -> Tool:
+    called = said.name if said.name is not None else getattr(function, "__name__", "")
+    _check(function, called, said.effect, said.timeout)
     shape = _Shape(function, called)
     described = describe(inspect.getdoc(function))
     spec = ToolSpec(called, described.text, shape.parameters(described.arguments))
@@ -102,10 +114,12 @@ def _make(
         spec=spec,
         body=body if runs_on_loop else None,
         thread=None if runs_on_loop else shape.call,
-        effect=effect,
-        timeout=timeout,
-        parallel=parallel,
-        guard=guard,
+        effect=said.effect,
+        timeout=said.timeout,
+        parallel=said.parallel,
+        lock=shape.lock(said.lock) if said.lock is not None else None,
+        guard=said.guard,
+        settle=said.settle,
         parse=shape.parse,
         function=function,
     )
@@ -201,6 +215,10 @@ class _Shape:
     def parse(self, arguments: dict[str, Any]) -> msgspec.Struct:
         """The arguments as their real types; raises `msgspec.ValidationError`."""
         return parse(arguments, self.type)
+
+    def lock(self, named: Callable[[Any], str | None]) -> Lock:
+        """`named`, asked with the raw arguments of a call."""
+        return lambda arguments, _: named(self.parse(arguments))
 
     def call(self, context: CallContext, arguments: dict[str, Any]) -> Any:
         """Call the function; what an async one gives is to be awaited."""

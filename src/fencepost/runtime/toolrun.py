@@ -50,7 +50,7 @@ class ToolRun:
         prepared = await self._calls.prepare(call)
         if prepared is None:
             return
-        overlaps = prepared.tool.overlaps
+        overlaps = prepared.tool.overlaps(prepared.arguments)
         await self._until(self._parallel - 1 if overlaps else 0)
         if self._calls.abort_if_stopped(call.call_id):
             return

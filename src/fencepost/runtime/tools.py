@@ -22,6 +22,7 @@ import msgspec
 from fencepost.core.events import Effect, ToolSpec
 from fencepost.errors import UsageError
 from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.settlement import Settle, Tidy
 
 
 class ToolReply(msgspec.Struct, frozen=True):
@@ -73,6 +74,8 @@ class CallContext(msgspec.Struct, frozen=True):
 Body: TypeAlias = Callable[[CallContext, dict[str, Any]], Awaitable[Any]]
 ThreadBody: TypeAlias = Callable[[CallContext, dict[str, Any]], Any]
 Guard: TypeAlias = Callable[[dict[str, Any], Path], str | None]
+EffectOf: TypeAlias = Callable[[dict[str, Any]], Effect]
+Lock: TypeAlias = Callable[[dict[str, Any], Path], str | None]
 Parse: TypeAlias = Callable[[dict[str, Any]], object]
 
 
@@ -85,11 +88,17 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         thread: what runs behind the gate, in a thread of its own, and cannot be stopped: a cancelled call is given
             up on, and what it says later is a note.
         effect: see the module's docstring.
+        effect_by: the effect of a call with given arguments, for a tool whose calls differ; `effect` is what the
+            model is told, the strongest of them.
         timeout: seconds after which a call is given up on (`outcome_unknown`); None: never.
         parallel: whether calls may overlap with others; None: as the effect says (`read` overlaps).
+        lock: names, for given arguments and working directory, what a call changes. Calls with different names
+            overlap with each other, and with nothing else; None: this call has no name.
         guard: says, for given arguments and working directory, why a person should be asked even though the effect
             alone would pass; None if there is no reason.
         parse: checks what a schema cannot say; raises `msgspec.ValidationError`. Used by `schema.validate` only.
+        settle: says after a crash what really happened to a call; see `settlement`.
+        tidy: removes what such a call left behind; called after it was settled, by `resume` only.
         function: what `@tool` was put on, for whoever wants to call it without a runtime.
 
     Raises:
@@ -100,9 +109,13 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     body: Body | None = None
     thread: ThreadBody | None = None
     effect: Effect = "write"
+    effect_by: EffectOf | None = None
     timeout: float | None = None
     parallel: bool | None = None
+    lock: Lock | None = None
     guard: Guard | None = None
+    settle: Settle | None = None
+    tidy: Tidy | None = None
     parse: Parse | None = None
     function: Callable[..., Any] | None = None
 
@@ -118,7 +131,10 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """The name that the model calls."""
         return self.spec.name
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether calls may overlap with others that overlap."""
-        return self.effect == "read" if self.parallel is None else self.parallel
+    def effect_of(self, arguments: dict[str, Any]) -> Effect:
+        """The effect of a call with these arguments."""
+        return self.effect if self.effect_by is None else self.effect_by(arguments)
+
+    def overlaps(self, arguments: dict[str, Any]) -> bool:
+        """Whether a call with these arguments may overlap with others that overlap."""
+        return self.effect_of(arguments) == "read" if self.parallel is None else self.parallel

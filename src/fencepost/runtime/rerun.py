@@ -1,0 +1,44 @@
+"""Running calls again that a crash left without a result, where the user lets it: `--rerun read`, `--rerun idempotent`.
+
+Rules:
+    1. Only a call whose `tool/call` is in the log, and only if it was declared with that effect then and is now. Never
+       a nested one: what it was part of does not run any more.
+    2. It keeps its `call_id`, the key that its tool was given before, and gets a `tool/call` of its own, behind the
+       gate, that names the earlier one.
+    3. If that comes to nothing the outcome stays unknown: the first run may have had its effect (law 2).
+
+Nothing here decides what may run again: that is handed in, and is nothing by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from fencepost.core.events import Effect
+from fencepost.core.log import CallRecord
+from fencepost.runtime.call import Calls, Site
+from fencepost.runtime.tools import Tool
+
+
+def rerunnable(effects: AbstractSet[Effect], tools: Mapping[str, Tool]) -> Callable[[CallRecord], bool]:
+    """Whether a call may run again (rule 1)."""
+
+    def may(record: CallRecord) -> bool:
+        admitted, tool = record.admitted, tools.get(record.name)
+        if admitted is None or record.parent is not None or tool is None or admitted.effect not in effects:
+            return False
+        return tool.effect_of(msgspec.to_builtins(admitted.arguments)) in effects
+
+    return may
+
+
+async def rerun(site: Site, may: Callable[[CallRecord], bool]) -> None:
+    """Run again, one after the other, what has no result and may."""
+    fold = site.journal.log.fold
+    for name in list(fold.owed):
+        record = fold.calls[name]
+        if may(record) and not site.cancel.cancelled:
+            await Calls(site).again(record)
