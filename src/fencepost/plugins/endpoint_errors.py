@@ -1,4 +1,4 @@
-"""What went wrong between us and an endpoint of the chat-completions form, as a `ModelError`. No IO.
+"""What went wrong between us and a model's endpoint, as a `ModelError`. No IO.
 
 Which failures may be retried is decided here and nowhere else:
 
@@ -14,12 +14,9 @@ import email.utils
 import math
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit, urlunsplit
 
 from fencepost.errors import ModelError
-
-SENTENCE: Final = 400
-"""Letters of a provider's own words that go into a sentence of ours."""
+from fencepost.plugins.endpoint import Endpoint, without_credentials
 
 CODES: Final[Mapping[int, str]] = {
     401: "AUTH",
@@ -30,13 +27,18 @@ CODES: Final[Mapping[int, str]] = {
     409: "CONFLICT",
     413: "CONTEXT_TOO_LONG",
     429: "RATE_LIMITED",
+    529: "OVERLOADED",
 }
 
-TOO_LONG: Final = ("context_length_exceeded", "maximum context length")
+TOO_LONG: Final = ("context_length_exceeded", "maximum context length", "prompt is too long")
 """The code, and the words where there is no code, with which a provider says that the transcript is too long."""
 
 LASTING: Final[Mapping[str, str]] = {
     "insufficient_quota": "QUOTA",
+    "billing_error": "QUOTA",
+    "permission_error": "AUTH",
+    "not_found_error": "NOT_FOUND",
+    "request_too_large": "CONTEXT_TOO_LONG",
     "invalid_api_key": "AUTH",
     "authentication_error": "AUTH",
     "invalid_request_error": "BAD_REQUEST",
@@ -45,45 +47,12 @@ LASTING: Final[Mapping[str, str]] = {
 }
 """Error codes inside a stream that say: the same request will fail again."""
 
-
-class Endpoint:
-    """Where requests go, in words that hold no secret.
-
-    Attributes:
-        name: the model, as people write it (`openai:gpt-5`).
-        url: the base URL without user and password.
-        key_variable: the environment variable that holds the key.
-        url_variable: the environment variable that sets the base URL.
-    """
-
-    def __init__(self, name: str, url: str, key: str, key_variable: str, url_variable: str) -> None:
-        self.name = name
-        self.url = without_credentials(url)
-        self.key_variable = key_variable
-        self.url_variable = url_variable
-        secrets = {key, urlsplit(url).password or ""}
-        self._secrets = tuple(secret for secret in secrets if len(secret) > 3)
-
-    def __repr__(self) -> str:
-        return f"<Endpoint {self.name} at {self.url}>"
-
-    def clean(self, text: str) -> str:
-        """One short line of somebody else's words, without our secrets."""
-        for secret in self._secrets:
-            text = text.replace(secret, "[key]")
-        line = " ".join(text.split())
-        return line if len(line) <= SENTENCE else f"{line[:SENTENCE]}…"
-
-
-def without_credentials(url: str) -> str:
-    """The URL as it may be shown: without user, password and query."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "a URL that cannot be read"
-    if "@" in url and not parts.netloc:
-        return "a URL without a host"
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
+PASSING: Final[Mapping[str, str]] = {
+    "rate_limit_error": "RATE_LIMITED",
+    "overloaded_error": "OVERLOADED",
+    "timeout_error": "TIMEOUT",
+}
+"""Error codes inside a stream that have a name of their own, and pass."""
 
 
 def connection_error(endpoint: Endpoint, reason: str) -> ModelError:
@@ -92,7 +61,7 @@ def connection_error(endpoint: Endpoint, reason: str) -> ModelError:
         f"the connection to {endpoint.name} at {endpoint.url} failed: {endpoint.clean(reason)}",
         code="CONNECTION",
         retryable=True,
-        next_act=f"Check the network and {endpoint.url_variable}",
+        next_act=f"Check the network and {endpoint.provider.url_variable}",
     )
 
 
@@ -108,8 +77,14 @@ def no_stream_error(endpoint: Endpoint, content_type: str) -> ModelError:
     return ModelError(
         f"{endpoint.url} answered with {endpoint.clean(content_type) or 'nothing'} instead of an event stream",
         code="MALFORMED_STREAM",
-        next_act=f"Check {endpoint.url_variable}: it is the URL that /chat/completions is added to",
+        next_act=f"Check {endpoint.provider.url_variable}: it is the URL that {endpoint.provider.path} is added to",
     )
+
+
+def said(body: object) -> object:
+    """The error object of a body: some SDKs give it, some give what is around it."""
+    inner = body.get("error") if isinstance(body, dict) else None
+    return body if inner is None else inner
 
 
 def status_error(endpoint: Endpoint, status: int, headers: Mapping[str, str], error: object, now: float) -> ModelError:
@@ -127,7 +102,7 @@ def status_error(endpoint: Endpoint, status: int, headers: Mapping[str, str], er
     if told in {"true", "false"}:
         retryable = told == "true"
     return ModelError(
-        f"{endpoint.name} answered {status}{_said(endpoint, error)}",
+        f"{endpoint.name} answered {status}{_words(endpoint, error)}",
         code=code,
         retryable=retryable,
         status=status,
@@ -141,10 +116,14 @@ def stream_error(endpoint: Endpoint, error: object) -> ModelError:
     status = _status(_field(error, "code"))
     code, retryable = _judge(status, error) if status else ("PROVIDER_ERROR", True)
     if not status:
-        lasting = LASTING.get(_field(error, "code")) or LASTING.get(_field(error, "type"))
-        code, retryable = (lasting, False) if lasting else (code, retryable)
+        names = (_field(error, "code"), _field(error, "type"))
+        lasting = next((LASTING[name] for name in names if name in LASTING), None)
+        if lasting == "BAD_REQUEST" and _is_too_long(error):
+            lasting = "CONTEXT_TOO_LONG"
+        passing = next((PASSING[name] for name in names if name in PASSING), code)
+        code, retryable = (lasting, False) if lasting else (passing, True)
     return ModelError(
-        f"{endpoint.name} broke off its stream{_said(endpoint, error)}",
+        f"{endpoint.name} broke off its stream{_words(endpoint, error)}",
         code=code,
         retryable=retryable,
         status=status or None,
@@ -182,31 +161,36 @@ def _judge(status: int, error: object) -> tuple[str, bool]:
     if status < 400:
         return "REDIRECT", False
     if status >= 500:
-        return "SERVER", True
+        return CODES.get(status, "SERVER"), True
     if "insufficient_quota" in {_field(error, "code"), _field(error, "type")}:
         return "QUOTA", False
-    if status in {400, 422} and any(mark in f"{_field(error, 'code')} {_message(error)}" for mark in TOO_LONG):
+    if status in {400, 422} and _is_too_long(error):
         return "CONTEXT_TOO_LONG", False
     return CODES.get(status, "BAD_REQUEST"), status in {408, 409, 429}
+
+
+def _is_too_long(error: object) -> bool:
+    return any(mark in f"{_field(error, 'code')} {_message(error)}" for mark in TOO_LONG)
 
 
 def _next_act(endpoint: Endpoint, code: str, headers: Mapping[str, str]) -> str | None:
     match code:
         case "AUTH":
-            return f"Check the key in {endpoint.key_variable}"
+            return f"Check the key in {endpoint.provider.key_variable}"
         case "QUOTA":
-            return f"Check the plan and the balance behind {endpoint.key_variable}"
+            return f"Check the plan and the balance behind {endpoint.provider.key_variable}"
         case "NOT_FOUND":
-            return f"Check the model's name and {endpoint.url_variable} (now {endpoint.url})"
+            return f"Check the model's name and {endpoint.provider.url_variable} (now {endpoint.url})"
         case "REDIRECT":
-            target = without_credentials(headers.get("location", "")).removesuffix("/chat/completions")
-            return f"Set {endpoint.url_variable} to where it points: {endpoint.clean(target) or 'it does not say'}"
+            target = without_credentials(headers.get("location", "")).removesuffix(endpoint.provider.path)
+            where = endpoint.clean(target) or "it does not say"
+            return f"Set {endpoint.provider.url_variable} to where it points: {where}"
         case "CONTEXT_TOO_LONG":
             return "Compact the session, or start another one"
     return None
 
 
-def _said(endpoint: Endpoint, error: object) -> str:
+def _words(endpoint: Endpoint, error: object) -> str:
     code = _field(error, "code") or _field(error, "type")
     message = _message(error)
     return (f" ({endpoint.clean(code)})" if code else "") + (f": {endpoint.clean(message)}" if message else "")

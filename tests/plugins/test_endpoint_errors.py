@@ -2,11 +2,15 @@
 
 import pytest
 
-from fencepost.plugins.openai_errors import Endpoint, retry_after, status_error, stream_error, without_credentials
+from fencepost.plugins.endpoint import Endpoint, Provider, without_credentials
+from fencepost.plugins.endpoint_errors import retry_after, said, status_error, stream_error
 
 KEY = "sk-secret-0123456789"
 WHERE = Endpoint(
-    "openai:gpt-5", "https://me:pass-word@api.example/v1?token=abc", KEY, "OPENAI_API_KEY", "OPENAI_BASE_URL"
+    "openai:gpt-5",
+    "https://me:pass-word@api.example/v1?token=abc",
+    KEY,
+    Provider("https://api.example/v1", "OPENAI_API_KEY", "OPENAI_BASE_URL", "/chat/completions"),
 )
 
 
@@ -34,7 +38,7 @@ def failed(status, error=None, headers=None):
         (500, None, "SERVER", True),
         (502, "<html>Bad gateway</html>", "SERVER", True),
         (503, "overloaded", "SERVER", True),
-        (529, {}, "SERVER", True),
+        (529, {}, "OVERLOADED", True),
         (307, None, "REDIRECT", False),
     ],
 )
@@ -86,6 +90,12 @@ def test_how_long_to_wait(headers, seconds):
             "CONTEXT_TOO_LONG",
             False,
         ),
+        ({"message": "Overloaded", "type": "overloaded_error"}, "OVERLOADED", True),
+        ({"message": "slow", "type": "rate_limit_error"}, "RATE_LIMITED", True),
+        ({"message": "oops", "type": "api_error"}, "PROVIDER_ERROR", True),
+        ({"message": "pay", "type": "billing_error"}, "QUOTA", False),
+        ({"message": "no", "type": "permission_error"}, "AUTH", False),
+        ({"message": "prompt is too long: 3 > 2", "type": "invalid_request_error"}, "CONTEXT_TOO_LONG", False),
     ],
 )
 def test_errors_inside_a_stream(error, code, retryable):
@@ -131,3 +141,8 @@ def test_a_url_is_shown_without_what_is_secret_in_it():
     assert without_credentials("https://me:pass@api.example:8443/v1?token=abc") == "https://api.example:8443/v1"
     assert "pass" not in without_credentials("me:pass@api.example") + without_credentials("http://me:pass@[::1")
     assert repr(WHERE) == "<Endpoint openai:gpt-5 at https://api.example/v1>"
+
+
+@pytest.mark.parametrize("body", [{"message": "m"}, {"type": "error", "error": {"message": "m"}}])
+def test_an_error_is_found_with_and_without_what_is_around_it(body):
+    assert said(body) == {"message": "m"}
