@@ -11,7 +11,7 @@ This is a plugin, separate from the store. Leaving it out is legal and visible: 
 and what they would have proved is `outcome_unknown` (law 10). Another policy can take its place.
 
 A nested call passes on its parent's clearance: the parent's `tool/call` is durable, and what the child does is part
-of what the parent does (design.md, section 6).
+of what the parent does (design.md, section 6). With `gate="own"` it is cleared like any other.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def tool_gate(call: Admitted, go_on: Callable[[Admitted], Awaitable[ToolRe
     """The call's own `tool/call` is durable; then, and if nobody cancelled meanwhile, it is let go."""
     candidate = call.candidate
     journal = candidate.journal
-    if candidate.parent is None:
+    if candidate.parent is None or candidate.own_gate:
         clearance = await journal.clear(call.event)
     else:
         clearance = journal.proof(call.rests_on)

@@ -30,19 +30,23 @@ from fencepost.core import events as ev
 from fencepost.core import verdict as v
 from fencepost.core.log import CallRecord
 from fencepost.core.repair import STARTED
-from fencepost.errors import Cancelled, FencepostError, NotSavedError
+from fencepost.errors import Cancelled, FencepostError, NotSavedError, UsageError
 from fencepost.journal.session import Journal
 from fencepost.runtime.answer import parse_arguments
 from fencepost.runtime.body import run_body
 from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.hooks import Hooks, through
+from fencepost.runtime.nesting import nesting_problem
 from fencepost.runtime.replies import refused, sentence, sound, text_of, unknown
 from fencepost.runtime.schema import validate
 from fencepost.runtime.subjects import Admission, Admit, Admitted, Candidate, Cleared, Deny, Done, Notice
-from fencepost.runtime.tools import CallContext, Tool, ToolReply
+from fencepost.runtime.tools import CallContext, NestedGate, Tool, ToolReply
 
 PARALLEL = 8
 """Overlapping calls at most, by default."""
+
+DEPTH = 8
+"""Nested calls in one chain at most, by default."""
 
 
 class ToolRules(msgspec.Struct, frozen=True):
@@ -52,11 +56,13 @@ class ToolRules(msgspec.Struct, frozen=True):
         parallel: overlapping calls at most.
         settle: seconds that a running body gets to finish by itself after a cancel.
         drain: seconds that it, or a hook or a model, gets after it was told to stop, before it is given up on.
+        depth: nested calls in one chain at most, below the model's own.
     """
 
     parallel: int = PARALLEL
     settle: float = 0.5
     drain: float = 2.0
+    depth: int = DEPTH
 
     @property
     def bound(self) -> float:
@@ -271,24 +277,40 @@ class Calls:
         )
         return life.reply
 
-    async def nested(self, parent: Admitted, name: str, arguments: dict[str, Any]) -> ToolReply:
-        """A call that a body makes: recorded as its own, under the gate of its parent.
+    async def nested(
+        self, parent: Admitted, name: str, arguments: dict[str, Any], *, gate: NestedGate = "parent"
+    ) -> ToolReply:
+        """A call that a body makes: recorded as its own, under the gate of its parent or under its own.
 
         Raises:
             FencepostError: the parent has its result already; whoever still runs for it calls nothing any more.
+            UsageError: there is no such gate.
         """
+        if gate not in {"parent", "own"}:
+            raise UsageError(f"no gate {gate!r} for a nested call", next_act="Use gate='parent' or gate='own'")
         why = self.stopped()
         if why is not None:
             return refused(v.ABORTED_BEFORE_DISPATCH, why)
         found = self._find(name, arguments)
         if isinstance(found, ToolReply):
             return found
-        site, call_id = self._site, self._journal.identity.fresh("c")
-        tool, fitting = found
+        site, call_id, (tool, fitting) = self._site, self._journal.identity.fresh("c"), found
         candidate = Candidate(
-            self._journal, site.turn, site.step, call_id, tool, fitting, site.cancel, parent.event.call_id
+            self._journal,
+            site.turn,
+            site.step,
+            call_id,
+            tool,
+            fitting,
+            site.cancel,
+            parent.event.call_id,
+            own_gate=gate == "own",
         )
-        denied = await self._denied(candidate)
+        try:
+            problem = nesting_problem(candidate, site.rules.depth)
+        except Exception as error:  # noqa: BLE001 - a tool's own function, or a value that no log can hold
+            problem = f"it could not be told what it would do: {sentence(error)}"
+        denied = await self._denied(candidate) if problem is None else refused(v.DENIED, problem)
         return denied or await self.execute(self.admit(candidate))
 
     # --- finish -------------------------------------------------------------------------------------------------

@@ -56,7 +56,12 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A call with known tool and valid arguments, not yet admitted."""
+    """A call with known tool and valid arguments, not yet admitted.
+
+    Attributes:
+        parent: the call that makes this one, by its id; None for a call of the model.
+        own_gate: a nested call that does not rest on the gate of its parent.
+    """
 
     journal: Journal
     turn: int
@@ -66,6 +71,7 @@ class Candidate(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
     cancel: CancelSignal
     parent: str | None = None
+    own_gate: bool = False
 
     @property
     def effect(self) -> ev.Effect:
@@ -99,9 +105,14 @@ class Admitted(msgspec.Struct, frozen=True):
 
     @property
     def rests_on(self) -> ev.ToolCall:
-        """The `tool/call` whose durability covers this call: its own or, for a nested call, the outermost parent's."""
+        """The `tool/call` whose durability covers this call: its own or, for a nested call, the outermost parent's.
+
+        A nested call that has a gate of its own rests on nothing else.
+        """
         calls = self.candidate.journal.log.fold.calls
         event = self.event
+        if self.candidate.own_gate:
+            return event
         while event.parent is not None:
             parent = calls[event.parent].admitted
             assert parent is not None, "a nested call is admitted only while its parent runs"

@@ -13,9 +13,9 @@ What this module refuses to be: the pipeline that runs calls (`toolrun`), or the
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -44,8 +44,26 @@ class ToolReply(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-async def _no_calls(name: str, arguments: dict[str, Any]) -> ToolReply:  # noqa: ARG001 - the shape of a nested call
-    raise UsageError(f"{name} cannot be called from here", next_act="Call it from an async tool that runs in a session")
+NestedGate: TypeAlias = Literal["parent", "own"]
+
+
+class Calling(Protocol):
+    """How a body makes another call; see `CallContext.call`."""
+
+    def __call__(
+        self, name: str, arguments: dict[str, Any], *, gate: NestedGate = "parent"
+    ) -> Coroutine[Any, Any, ToolReply]:
+        """Make the call, and give its reply; what may not be made is a reply too."""
+        ...
+
+
+async def _no_calls(
+    name: str,
+    arguments: dict[str, Any],  # noqa: ARG001 - the shape of a nested call
+    *,
+    gate: NestedGate = "parent",  # noqa: ARG001 - the same
+) -> ToolReply:
+    raise UsageError(f"{name} cannot be called from here: only an async tool that runs in a session calls others")
 
 
 class CallContext(msgspec.Struct, frozen=True):
@@ -59,7 +77,8 @@ class CallContext(msgspec.Struct, frozen=True):
         progress: tell the person something while the body runs; not kept.
         files: a directory of this session for what is too large for the log; who uses it first makes it.
         call: make another call from an async body, by name and arguments: policies are asked, call and result are
-            recorded as nested, and it runs under the gate of this call. Gives its reply.
+            recorded as nested. It runs under the gate of this call; with `gate="own"` its body waits until its own
+            `tool/call` is durable, so that a crash tells it from this one. Gives its reply.
     """
 
     call_id: str
@@ -68,7 +87,7 @@ class CallContext(msgspec.Struct, frozen=True):
     cancel: CancelSignal
     progress: Callable[[str], None]
     files: Path
-    call: Callable[[str, dict[str, Any]], Awaitable[ToolReply]] = _no_calls
+    call: Calling = _no_calls
 
 
 Body: TypeAlias = Callable[[CallContext, dict[str, Any]], Awaitable[Any]]
