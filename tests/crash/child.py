@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -40,7 +41,7 @@ class WorldFile:
 
 
 def tools(world: WorldFile) -> list[fp.Tool]:
-    """A write, a read, and a read that never comes back."""
+    """A write, a read, a read that never comes back, and a write that makes that one."""
 
     def body(context: fp.CallContext, text: str) -> str:
         world.note("entered", context.call_id)
@@ -65,7 +66,13 @@ def tools(world: WorldFile) -> list[fp.Tool]:
         await asyncio.Event().wait()
         return "impossible"
 
-    return [send, look, hang]
+    @fp.tool
+    async def nest(context: fp.CallContext, gate: Literal["parent", "own"]) -> str:
+        """Call something that never comes back."""
+        world.note("entered", context.call_id)
+        return (await context.call("hang", {}, gate=gate)).text
+
+    return [send, look, hang, nest]
 
 
 class NotedModel(ScriptModel):

@@ -32,6 +32,11 @@ def asked(events: Iterable[ev.Event]) -> list[str]:
     return [call.call_id for event in events if isinstance(event, ev.AssistantMessage) for call in ev.calls_of(event)]
 
 
+def nested(events: Iterable[ev.Event]) -> list[str]:
+    """Ids of the calls that other calls made."""
+    return [event.call_id for event in events if isinstance(event, ev.ToolCall) and event.parent is not None]
+
+
 def no_ghost(witness: Witness, judged: Judged) -> None:
     """Law 1: a body that ran has its `tool/call` durable."""
     missing = set(witness.entered) - admitted(judged.events)
@@ -82,7 +87,7 @@ def one_result_per_call(witness: Witness, judged: Judged) -> None:
     """Law 5: after the repair, and after going on, each call has exactly one result; another one is refused."""
     for events in (judged.repaired, judged.finished):
         counts = Counter(event.call_id for event in events if isinstance(event, ev.ToolResult))
-        assert counts == Counter(asked(events)), "not one result per call"
+        assert counts == Counter([*asked(events), *nested(events)]), "not one result per call"
     if judged.refused is None and judged.stored is not None:
         _second_result_refused(judged)
 
