@@ -58,7 +58,7 @@ def test_a_third_partys_plugin_is_composed_by_name(cli: Command) -> None:
     view = cli.run("config", "--json").record()
     assert view["plugins"][-1] == "ticker"
     (admit,) = [hook["owners"] for hook in view["hooks"] if hook["point"] == "tool_admit"]
-    assert admit == ["ticker@OBSERVE", "approval@POLICY"]
+    assert admit == ["ticker@OBSERVE", "approval@ASK"]
 
 
 def test_a_plugin_that_is_not_there_is_usage_for_running_and_a_note_for_reading(cli: Command) -> None:

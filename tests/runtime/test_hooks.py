@@ -20,10 +20,11 @@ def naming(name, passed):
 
 def test_hooks_stand_by_position_not_by_who_came_first():
     point, passed = HookPoint("p", "tool"), []
-    for position in (Position.GATE, Position.SHAPE, Position.OBSERVE, Position.BOUND, Position.POLICY, Position.RETRY):
+    at = Position
+    for position in (at.GATE, at.SHAPE, at.OBSERVE, at.ASK, at.BOUND, at.POLICY, at.RETRY):
         point.add("a", position, naming(position.name, passed))
     assert point.bind(lambda subject: subject)(7) == 7
-    assert passed == ["OBSERVE", "POLICY", "RETRY", "SHAPE", "BOUND", "GATE"]
+    assert passed == ["OBSERVE", "POLICY", "ASK", "RETRY", "SHAPE", "BOUND", "GATE"]
 
 
 def test_within_a_position_the_first_is_outside():

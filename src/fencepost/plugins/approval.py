@@ -66,8 +66,8 @@ class Approval:
         self._ask = ask
 
     def apply(self, context: PluginContext) -> None:
-        """Stand among the policies that admit calls."""
-        context.hook(lambda hooks: hooks.tool_admit, Position.POLICY, self._admit)
+        """Stand behind the policies, which may refuse a call that nobody then needs to be asked about."""
+        context.hook(lambda hooks: hooks.tool_admit, Position.ASK, self._admit)
 
     async def _admit(self, call: Candidate, go_on: Callable[[Candidate], Awaitable[Admission]]) -> Admission:
         leaving = call.tool.guard(call.arguments, call.cwd) if call.tool.guard is not None else None

@@ -6,7 +6,8 @@ it (once, several times, or not at all), and look at what came back.
 Where a registration stands is declared by its `Position`, never by who registered first:
 
     OBSERVE   sees everything, decides nothing (tracing, a user interface)
-    POLICY    may refuse (approval, budgets, guards)
+    POLICY    may refuse (rules, budgets, guards)
+    ASK       asks a person, about what no policy has refused (approval)
     RETRY     may call `next` again
     SHAPE     may change what goes in or comes out (compaction, truncation)
     BOUND     limits what is inside (timeouts)
@@ -50,10 +51,11 @@ class Position(enum.IntEnum):
 
     OBSERVE = 0
     POLICY = 1
-    RETRY = 2
-    SHAPE = 3
-    BOUND = 4
-    GATE = 5
+    ASK = 2
+    RETRY = 3
+    SHAPE = 4
+    BOUND = 5
+    GATE = 6
 
 
 Next: TypeAlias = Callable[[S], R]

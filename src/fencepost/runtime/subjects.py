@@ -61,6 +61,7 @@ class Candidate(msgspec.Struct, frozen=True):
     Attributes:
         parent: the call that makes this one, by its id; None for a call of the model.
         own_gate: a nested call that does not rest on the gate of its parent.
+        allowed_by: what let this call pass without asking a person, in words; set by a policy that passes it on.
     """
 
     journal: Journal
@@ -72,6 +73,7 @@ class Candidate(msgspec.Struct, frozen=True):
     cancel: CancelSignal
     parent: str | None = None
     own_gate: bool = False
+    allowed_by: str = ""
 
     @property
     def effect(self) -> ev.Effect:
