@@ -8,9 +8,10 @@ from tests.runtime.rig import Agent, At, TouchyStore, balanced, call, calls, run
 
 from fencepost.core import events as ev
 from fencepost.core import verdict as v
+from fencepost.core.verdict import verdicts
 from fencepost.errors import FencepostError, NotSavedError
 from fencepost.runtime.hooks import Position
-from fencepost.runtime.replies import NEXT_ACTS
+from fencepost.runtime.replies import NEXT_ACTS, NotStarted
 from fencepost.runtime.subjects import Admit, Cleared, Deny
 from fencepost.runtime.toolmaker import tool
 from fencepost.runtime.toolrun import ToolRules
@@ -182,6 +183,23 @@ def test_nobody_can_say_not_started_once_the_body_was_entered(code):
         assert agent.one(ev.ToolResult).is_error
         agent, _ = await one_call(calls(call("act")), [act], At("tool_execute", liars_friend, Position.OBSERVE))
         assert agent.results() == ["act: ok"]
+
+    run(scenario)
+
+
+def test_a_body_can_vouch_that_it_had_no_effect():
+    """For what certainly never left: a request to a server that was not there."""
+
+    async def scenario():
+        @tool
+        async def distant() -> str:
+            """Asks a server."""
+            raise NotStarted("the server was not there")
+
+        agent, _ = await one_call(calls(call("distant")), [distant])
+        assert agent.results() == ["distant: TOOL_NOT_STARTED"]
+        assert agent.text("distant") == v.not_started_text("the server was not there")
+        assert [one.verdict for one in verdicts(agent.log.fold)] == ["not_started"]
 
     run(scenario)
 

@@ -1,8 +1,8 @@
 """What the model gets to read of a call: from endings, refusals and faults to replies.
 
 Rules:
-    1. A reply says what is known and no more: "not started" only of a body that was not entered (law 2), "unknown" in
-       the words that repair uses.
+    1. A reply says what is known and no more: "not started" only of a body that was not entered, or that vouches by
+       `NotStarted` that nothing had left it (law 2); "unknown" in the words that repair uses.
     2. What comes from tools and plugins is made sound here, so that no odd value reaches the log.
 """
 
@@ -31,6 +31,13 @@ NEXT_ACTS = {
 """What the model should do about a refusal; for the others, retry if it is still needed."""
 
 
+class NotStarted(Exception):  # noqa: N818 - what a body says, not a fault
+    """Raised by a body that vouches that it had no effect: a request that never left, a server that was not there.
+
+    The text is the cause, as half a sentence. Whoever cannot be certain raises anything else, or says `unknown`.
+    """
+
+
 def refused(code: str, why: str) -> ToolReply:
     """The call was not let go, so its body did not run."""
     return ToolReply(v.not_started_text(why, NEXT_ACTS.get(code, v.RETRY)), is_error=True, code=code)
@@ -42,7 +49,9 @@ def unknown(why: str, detail: str = "") -> ToolReply:
 
 
 def failed(error: BaseException) -> ToolReply:
-    """The body ended with an exception: the call is over, and what it did failed."""
+    """The body ended with an exception: the call is over and failed, or never did anything and says so."""
+    if isinstance(error, NotStarted):
+        return refused(v.TOOL_NOT_STARTED, str(error) or "its body says so")
     return ToolReply(sentence(error), is_error=True, code=TOOL_ERROR)
 
 
