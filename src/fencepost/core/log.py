@@ -208,6 +208,7 @@ class Fold:
             self.calls[call.call_id] = CallRecord(
                 call.call_id, call.name, call.arguments, event.turn, event.step, event.seq, call.provider_id
             )
+            self.calls[call.call_id].owner = self._writer
             self._touch(self.calls[call.call_id], event)
             self.owed[call.call_id] = None
         if not event.interrupted:
@@ -229,8 +230,12 @@ class Fold:
             raise _illegal(event, f"call {event.call_id} was not asked for")
         if record.result is not None or (record.admitted is not None and event.retries is None):
             raise _illegal(event, f"call {event.call_id} was admitted before")
-        record.admitted = event
+        record.admitted, record.owner = event, self._writer
         self._touch(record, event)
+
+    @property
+    def _writer(self) -> str:
+        return self.owner.owner if self.owner else ""
 
     def _again(self, event: ev.ToolCall, record: CallRecord | None) -> None:
         before = record.admitted if record is not None else None
