@@ -112,7 +112,7 @@ def test_a_list_marks_what_is_broken_and_goes_on(cli: Command) -> None:
         "s3": "damaged",
         "s4": "clean",
     }
-    assert list(rows["s1"]) == ["session", "state", "created", "updated", "title", "turns", "unknown"]
+    assert list(rows["s1"]) == ["session", "state", "created", "updated", "title", "turns", "unknown", "cwd"]
     assert (rows["s1"]["title"], rows["s1"]["turns"], rows["s1"]["unknown"]) == ("look around", 1, 0)
     assert (rows["s2"]["turns"], rows["s2"]["unknown"]) == (1, 1)
     assert (rows["s4"]["title"], rows["s4"]["turns"]) == ("a prompt in two lines", 0)

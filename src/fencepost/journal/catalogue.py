@@ -151,7 +151,8 @@ class Catalogue:
     def _made_by(self) -> str:
         from fencepost import __version__
 
-        return f"{__version__} format {FORMAT} {' '.join(sorted(kind.type_name() for kind in self._vocabulary.types))}"
+        types = sorted(kind.type_name() for kind in self._vocabulary.types)
+        return " ".join((__version__, "format", str(FORMAT), *SessionRow.__struct_fields__, *types))
 
     def _read(self) -> Mapping[str, Kept]:
         if self.path is None:

@@ -82,6 +82,8 @@ class SessionRow(msgspec.Struct, frozen=True):
     title: str
     turns: int
     unknown: int
+    cwd: str = ""
+    """The working directory; empty where the header cannot be read."""
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -290,6 +292,7 @@ def row_of(reading: Reading) -> SessionRow:
         title=title_of(stored.entries),
         turns=len(reading.fold.turns),
         unknown=sum(call.verdict == "outcome_unknown" for call in view.calls),
+        cwd=stored.header.cwd if stored.header else "",
     )
 
 

@@ -11,7 +11,7 @@ from fencepost.plugins.approval import Ask, Mode
 from fencepost.plugins.shipped import DEFAULT, compose
 from fencepost.runtime.call import ToolRules
 from fencepost.runtime.config import Config
-from fencepost.runtime.plugin import Composition
+from fencepost.runtime.plugin import Composition, Plugin
 from fencepost.runtime.runtime import SYSTEM, Runtime, Settings
 from fencepost.stores.base import Store
 
@@ -27,6 +27,7 @@ def ready_agent(
     ask: Ask | None = None,
     *,
     writes: bool = False,
+    extra: Sequence[Plugin] = (),
 ) -> Runtime:
     """The shipped plugins, or those that the configuration names, around a store and a model.
 
@@ -37,11 +38,12 @@ def ready_agent(
         mode: which calls pass without asking.
         ask: asks a person.
         writes: whether tools with the effect `write` run although the store saves nothing.
+        extra: plugins of the face that runs the agent, in front of the others.
 
     Raises:
         CompositionError, ConfigError, UsageError: the parts do not fit together.
     """
-    plugins = compose(_names(config), mode, ask)
+    plugins = [*extra, *compose(_names(config), mode, ask)]
     if not store.durable and not writes:
         plugins.insert(0, Unsaved(store.url))
     return Runtime(
