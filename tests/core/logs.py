@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary
 from fencepost.core.lifecycle import State
-from fencepost.core.log import Log
+from fencepost.core.log import CallRecord, Log
 from fencepost.core.verdict import NOT_ENTERED, TOOL_OUTCOME_UNKNOWN, Evidence
 
 
@@ -95,7 +95,7 @@ def _input(draw: Draw, input_id: str) -> dict[str, Any]:
 def _idle(log: Log) -> list[Move]:
     number = log.fold.turn.number + 1 if log.fold.turn else 1
     start = (ev.TurnStart, lambda draw: {"turn": number, "gates": draw(gates), "policy": draw(texts)})
-    return [start, start, start]
+    return [start, start, start, *_summing_up(log)]
 
 
 def _turn(log: Log) -> list[Move]:
@@ -103,7 +103,29 @@ def _turn(log: Log) -> list[Move]:
     assert turn is not None
     reasons = st.sampled_from(["completed", "aborted", "blocked", "error", "max_tokens"])
     step = (ev.StepStart, lambda draw: {"turn": turn.number, "step": turn.step + 1})
-    return [step, step, step, (ev.TurnEnd, lambda draw: {"turn": turn.number, "reason": draw(reasons)})]
+    end = (ev.TurnEnd, lambda draw: {"turn": turn.number, "reason": draw(reasons)})
+    return [step, step, step, end, *_summing_up(log)]
+
+
+def _summing_up(log: Log) -> list[Move]:
+    """Between steps: up to the end of any step that no summary covers yet."""
+    events = [event for event in log.entries if isinstance(event, ev.Event)]
+    last = max((event.through for event in events if isinstance(event, ev.ContextSummary)), default=-1)
+    ends = [event.seq for event in events if isinstance(event, ev.StepEnd) and event.seq > last]
+    if not ends:
+        return []
+    usages = st.one_of(st.none(), st.builds(ev.Usage, st.integers(0, 9)))
+    return [
+        (
+            ev.ContextSummary,
+            lambda draw: {
+                "through": draw(st.sampled_from(ends)),
+                "content": draw(contents),
+                "model": draw(texts),
+                "usage": draw(usages),
+            },
+        )
+    ]
 
 
 def _step(log: Log) -> list[Move]:
@@ -160,12 +182,11 @@ def _answered(log: Log) -> list[Move]:
         call = fold.calls[name]
         about = {"call_id": name}
         out.append((ev.ApprovalAsked, lambda draw, about=about: {**about, "question": draw(texts)}))
-        out.append(
-            (ev.ApprovalDecided, lambda draw, about=about: {**about, "allowed": draw(st.booleans()), "by": "me"})
-        )
+        out.append((ev.ApprovalDecided, lambda draw, about=about: {**about, **_decision(draw)}))
         if call.admitted is None:
             out += [(ev.ToolCall, lambda draw, call=call: {**place, **_call(draw, call.call_id, call.name)})] * 3
         else:
+            out.append((ev.ToolCall, lambda draw, call=call: {**place, **_again(draw, call)}))
             nested = f"c{len(fold.calls) + 1}"
             about = {"parent": name}
             out.append(
@@ -179,13 +200,27 @@ def _answered(log: Log) -> list[Move]:
     return out or [(ev.StepEnd, lambda draw: place)]
 
 
+def _decision(draw: Draw) -> dict[str, Any]:
+    scope = draw(st.sampled_from(["call", "tool", "prefix", "directory"]))
+    return {"allowed": draw(st.booleans()), "by": "me", "remember": True, "scope": scope, "pattern": draw(texts)}
+
+
 def _call(draw: Draw, call_id: str, name: str) -> dict[str, Any]:
     effects = st.sampled_from(ev.EFFECTS)
     return {"call_id": call_id, "name": name, "arguments": draw(objects), "effect": draw(effects)}
 
 
+def _again(draw: Draw, call: CallRecord) -> dict[str, Any]:
+    before = call.admitted
+    assert before is not None
+    same = {"name": before.name, "arguments": before.arguments, "parent": before.parent, "retries": before.seq}
+    return {"call_id": call.call_id, "effect": draw(st.sampled_from(ev.EFFECTS)), **same}
+
+
 def _result(draw: Draw, call_id: str) -> dict[str, Any]:
-    return {"call_id": call_id, "content": draw(contents), "is_error": draw(st.booleans()), "code": draw(codes)}
+    settled = draw(st.sampled_from([{}, {}, {"settled_by": "f"}, {"settled_by": "f", "evidence": "a receipt"}]))
+    said = {"content": draw(contents), "is_error": draw(st.booleans()), "code": draw(codes)}
+    return {"call_id": call_id, **said, **settled}
 
 
 def _place(log: Log) -> dict[str, Any]:

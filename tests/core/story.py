@@ -20,6 +20,8 @@ def snapshot(log):
         fold.owner,
         fold.header,
         fold.answers,
+        fold.said,
+        fold.cuts,
     )
     return repr(known), list(log.entries)
 
@@ -38,34 +40,46 @@ class Story:
         self.log.append(ev.StepStart, turn=turn, step=number)
         return self
 
-    def asks(self, *names):
+    def asks(self, *names, step=1):
         content = tuple(ev.CallRequest(name, "f", "{}") for name in names)
         self.log.append(
             ev.AssistantMessage,
             turn=1,
-            step=1,
+            step=step,
             message_id="m",
             content=content,
             finish="tool_calls" if names else "stop",
         )
         return self
 
-    def call(self, name, parent=None):
-        self.log.append(
-            ev.ToolCall, turn=1, step=1, call_id=name, name="f", arguments={}, effect="write", parent=parent
-        )
+    def call(self, name, parent=None, retries=None):
+        about = {"call_id": name, "name": "f", "arguments": {}, "effect": "write"}
+        self.log.append(ev.ToolCall, turn=1, step=1, **about, parent=parent, retries=retries)
         return self
 
-    def result(self, name):
-        self.log.append(ev.ToolResult, turn=1, step=1, call_id=name, content=())
+    def result(self, name, step=1, **about):
+        self.log.append(ev.ToolResult, turn=1, step=step, call_id=name, **{"content": (), **about})
         return self
 
     def queued(self, name):
         self.log.append(ev.InputQueued, input_id=name, target="turn", content=())
         return self
 
-    def step_end(self):
-        self.log.append(ev.StepEnd, turn=1, step=1)
+    def says(self, text, step=1):
+        about = {"turn": 1, "step": step, "message_id": "m", "finish": "stop"}
+        self.log.append(ev.AssistantMessage, content=(ev.Text(text),), **about)
+        return self
+
+    def hears(self, text):
+        self.log.append(ev.UserMessage, message_id="u", content=(ev.Text(text),), source="user")
+        return self
+
+    def step_end(self, step=1):
+        self.log.append(ev.StepEnd, turn=1, step=step)
+        return self
+
+    def summary(self, through, text="so far"):
+        self.log.append(ev.ContextSummary, through=through, content=(ev.Text(text),), model="m")
         return self
 
     def turn_end(self):

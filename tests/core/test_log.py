@@ -192,6 +192,60 @@ REFUSALS = {
         {"owner": "o", "epoch": 2, "resumed": False},
         "epoch 2 where 1 is next",
     ),
+    "let go again: only what was let go": (
+        asked("c1"),
+        ev.ToolCall,
+        {**CALL, "call_id": "c1", "retries": 2},
+        "c1 was not admitted at seq 2",
+    ),
+    "let go again: names the newest letting go": (
+        asked("c1").call("c1").call("c1", retries=3),
+        ev.ToolCall,
+        {**CALL, "call_id": "c1", "retries": 3},
+        "c1 was not admitted at seq 3",
+    ),
+    "let go again: the same call": (
+        asked("c1").call("c1"),
+        ev.ToolCall,
+        {**CALL, "call_id": "c1", "arguments": {"x": 1}, "retries": 3},
+        "c1 is another call than the one at seq 3",
+    ),
+    "let go again: of the same parent": (
+        asked("c1", "c2").call("c1").call("c2"),
+        ev.ToolCall,
+        {**CALL, "call_id": "c1", "parent": "c2", "retries": 3},
+        "c1 is another call than the one at seq 3",
+    ),
+    "let go again: without a result": (
+        asked("c1").call("c1").result("c1"),
+        ev.ToolCall,
+        {**CALL, "call_id": "c1", "retries": 3},
+        "c1 was admitted before",
+    ),
+    "a summary reaches to the end of a step": (
+        asked("c1").result("c1").step_end(),
+        ev.ContextSummary,
+        {"through": 3, "content": (), "model": "m"},
+        "no closed step behind seq -1 ends at seq 3",
+    ),
+    "a summary reaches to what is there": (
+        asked().step_end(),
+        ev.ContextSummary,
+        {"through": 9, "content": (), "model": "m"},
+        "no closed step behind seq -1 ends at seq 9",
+    ),
+    "a summary reaches further than the one before it": (
+        asked().step_end().summary(3),
+        ev.ContextSummary,
+        {"through": 3, "content": (), "model": "m"},
+        "no closed step behind seq 3 ends at seq 3",
+    ),
+    "no summary inside a step": (
+        asked().step_end().step(2),
+        ev.ContextSummary,
+        {"through": 3, "content": (), "model": "m"},
+        "may not follow in state step",
+    ),
     "the table": (Story(), ev.StepStart, {"turn": 1, "step": 1}, "may not follow in state idle"),
 }
 

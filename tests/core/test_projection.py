@@ -48,6 +48,12 @@ def unpaired(transcript, wire):
     return owed or None
 
 
+def summed_up(log):
+    """Of the newest summary its seq, what it reaches to, and what stands in front because of it."""
+    found = [event for event in log.entries if isinstance(event, ev.ContextSummary)]
+    return (found[-1].seq, found[-1].through, [found[-1].content]) if found else (-1, -1, [])
+
+
 # --- any legal log ----------------------------------------------------------------------------------------------
 
 
@@ -69,9 +75,9 @@ def test_a_request_is_rebuilt_from_the_stored_log_byte_for_byte(log):
 @moderate
 @given(logs(), st.data())
 def test_what_was_said_is_never_unsaid(log, data):
-    """A transcript of an earlier point is the beginning of every later one."""
+    """A transcript of an earlier point is the beginning of every later one, up to the next summary."""
     whole(log)
-    ends = [event.seq for event in log.entries if isinstance(event, ev.StepEnd)]
+    ends = [event.seq for event in log.entries if isinstance(event, ev.StepEnd) and event.seq > summed_up(log)[0]]
     if not ends:
         return
     point = data.draw(st.sampled_from(ends))
@@ -83,13 +89,33 @@ def test_what_was_said_is_never_unsaid(log, data):
 @given(logs())
 def test_every_message_of_the_log_that_may_be_sent_is_sent_once_and_in_order(log):
     whole(log)
-    said = [
+    through, said = summed_up(log)[1:]
+    said += [
         event.content
-        for event in log.entries
+        for event in log.entries[through + 1 :]
         if isinstance(event, ev.UserMessage)
         or (isinstance(event, ev.AssistantMessage) and not event.interrupted and event.content)
     ]
     assert [message.content for message in messages(log) if not isinstance(message, ToolAnswer)] == said
+
+
+@moderate
+@given(logs(40), st.data())
+def test_a_summary_at_any_cut_parts_no_call_from_its_result_and_touches_nothing_behind_it(log, data):
+    whole(log)
+    repair(log)
+    through = data.draw(st.sampled_from(log.fold.cuts))
+    before = messages(log)
+    try:
+        log.append(ev.ContextSummary, through=through, content=(ev.Text("so far"),), model="m")
+    except IllegalEventError:
+        assert through <= summed_up(log)[1]
+        return
+    built = request(log)
+    assert unpaired(built.messages, built.wire_ids) is None
+    first, *rest = built.messages
+    assert first == UserTurn((ev.Text("so far"),))
+    assert tuple(rest) == before[len(before) - len(rest) :]
 
 
 # --- what is sent -----------------------------------------------------------------------------------------------
@@ -150,6 +176,38 @@ def test_the_newest_header_is_in_force():
         story.log.append(ev.RequestHeader, provider="p", model=model, settings={}, system="", tools=(), reason="change")
     built = request(story.log)
     assert (built.session, built.model, built.answered) == ("s1", "new", 0)
+
+
+# --- summaries --------------------------------------------------------------------------------------------------
+
+
+def closed_steps():
+    story = Story().turn().step().hears("do it").asks("c1").result("c1").step_end()
+    story.step(2).says("done", step=2).step_end(2)
+    return story
+
+
+def test_a_summary_stands_in_place_of_what_it_reaches_to():
+    story = closed_steps()
+    first, last = story.log.fold.cuts
+    story.summary(first, "they had me do it")
+    said = messages(story.log)
+    assert said == (UserTurn((ev.Text("they had me do it"),)), AssistantTurn((ev.Text("done"),)))
+    story.turn_end().summary(last, "all of it")
+    assert messages(story.log) == (UserTurn((ev.Text("all of it"),)),)
+
+
+def test_a_second_summary_takes_the_place_of_the_first():
+    story = closed_steps()
+    first, last = story.log.fold.cuts
+    story.summary(first, "one").summary(last, "two").step(3).says("more", step=3)
+    assert [ev.text_of(message.content) for message in messages(story.log)] == ["two", "more"]
+
+
+def test_answers_are_counted_over_the_whole_log():
+    story = closed_steps()
+    story.summary(story.log.fold.cuts[-1])
+    assert story.log.fold.answers == 2
 
 
 # --- ids on the wire --------------------------------------------------------------------------------------------

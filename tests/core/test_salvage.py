@@ -25,17 +25,25 @@ def fold_of(line):
     return Log(HEADER, lambda: 0, VOCABULARY, line.entries).fold
 
 
+NUMBERS = {"seq": None, "through": None, "retries": None}
+
+
 def without_seq(entry):
-    return {**json.loads(encode(entry)), "seq": None}
+    return {**json.loads(encode(entry)), **NUMBERS}
 
 
 def kept(line):
-    """Every record that a line keeps, wherever it stands, without its seq."""
+    """Every record that a line keeps, wherever it stands, without its seq, and those by which it names others."""
     out = []
     for entry in line.entries:
         whole = msgspec.json.decode(entry.original) if isinstance(entry, ev.Salvaged) else json.loads(encode(entry))
-        out.append({**whole, "seq": None})
+        out.append({**whole, **NUMBERS})
     return out
+
+
+def let_go(seq, call_id, turn):
+    """The call of a later turn, admitted."""
+    return msgspec.structs.replace(call(seq, call_id), turn=turn)
 
 
 def result(seq, call_id="call-1", code="", turn=1, step=1):
@@ -201,6 +209,85 @@ def test_a_run_of_chunks_is_renumbered_as_a_run():
 def test_lost_bytes_that_name_a_call_make_it_unknown():
     (line,) = salvage(turn_with_call(), (), (), Evidence(named=frozenset({"call-1"})))
     assert [item.verdict for item in verdicts(fold_of(line))] == [UNKNOWN]
+
+
+# --- records that name others -----------------------------------------------------------------------------------
+
+
+@moderate
+@given(logs(40), st.data())
+def test_a_record_that_names_another_names_the_same_one_afterwards_or_is_wrapped(log, data):
+    at = data.draw(st.integers(0, len(log.entries)))
+    (line,) = salvage(log.entries[:at], log.entries[at + 1 :], [HOLE])
+    now = {event.seq: without_seq(event) for event in line.entries}
+    before = {event.seq: without_seq(event) for event in log.entries}
+    pairs = [(ev.ContextSummary, "through"), (ev.ToolCall, "retries")]
+    for kind, field in pairs:
+        old = [e for e in log.entries if type(e) is kind and getattr(e, field) is not None]
+        new = [e for e in line.entries if type(e) is kind and getattr(e, field) is not None]
+        for event in new:
+            named = now[getattr(event, field)]
+            assert any(without_seq(one) == without_seq(event) and before[getattr(one, field)] == named for one in old)
+
+
+def far_turn(first, number, call_id):
+    """A turn with one call, from end to end."""
+    return [
+        *turn(first, number, call_id),
+        let_go(first + 4, call_id, number),
+        result(first + 5, call_id, turn=number),
+        ev.StepEnd(first + 6, 1, number, 1),
+        ev.TurnEnd(first + 7, 1, number, "completed"),
+    ]
+
+
+def summary(seq, through):
+    return ev.ContextSummary(seq, 1, through, (ev.Text("so far"),), "m")
+
+
+def test_a_summary_beyond_the_gap_still_reaches_to_the_step_that_it_named():
+    far = [*far_turn(20, 4, "call-2"), summary(28, 26), *far_turn(29, 5, "call-3")]
+    (line,) = salvage([*turn_with_call(), call(5)], far, [HOLE])
+    assert line.wrapped == 0
+    said = messages(Log(HEADER, lambda: 0, VOCABULARY, line.entries))
+    assert [type(message) for message in said] == [UserTurn, UserTurn, UserTurn, AssistantTurn, ToolAnswer]
+    assert [message.content[0].text for message in said[:2]] == ["so far", GAP]
+
+
+def test_a_summary_whose_step_is_lost_is_wrapped_and_nothing_is_hidden():
+    """Its number is that of another step by now."""
+    far = far_turn(20, 4, "call-2")
+    del far[6:]
+    (line,) = salvage([*turn_with_call(), call(5)], [*far, summary(28, 26)], [HOLE])
+    assert [type(e) for e in line.entries if isinstance(e, ev.ContextSummary | ev.Salvaged)] == [ev.Salvaged]
+    said = messages(Log(HEADER, lambda: 0, VOCABULARY, line.entries))
+    assert sum(isinstance(message, AssistantTurn) for message in said) == 2
+
+
+def test_a_second_letting_go_beyond_the_gap_names_the_first_one_by_its_new_seq():
+    again = msgspec.structs.replace(let_go(25, "call-2", 4), retries=24)
+    far = [*turn(20, 4, "call-2"), let_go(24, "call-2", 4), again, result(26, "call-2", turn=4, code=DENIED)]
+    (line,) = salvage([*turn_with_call(), call(5)], far, [HOLE])
+    assert line.wrapped == 0
+    first, second = [e for e in line.entries if isinstance(e, ev.ToolCall) and e.call_id == "call-2"]
+    assert second.retries == first.seq != 24
+    assert [item.verdict for item in verdicts(fold_of(line))] == [UNKNOWN, UNKNOWN]
+
+
+def test_a_second_letting_go_whose_first_is_lost_is_wrapped():
+    again = msgspec.structs.replace(let_go(25, "call-2", 4), retries=24)
+    far = [*turn(20, 4, "call-2"), again]
+    (line,) = salvage([*turn_with_call(), call(5)], far, [HOLE])
+    assert line.wrapped == 1
+    assert [item.verdict for item in verdicts(fold_of(line))] == [UNKNOWN, UNKNOWN]
+
+
+def test_what_a_tool_established_is_no_innocence_beside_another_line():
+    """It looked, and said that the call had not run; then the writer that was still alive ran it."""
+    settled = msgspec.structs.replace(result(5, code=DENIED), settled_by="send", evidence="no record")
+    main, fork = salvage([*turn_with_call(), settled], [call(5), result(6)], [HOLE])
+    assert [item.verdict for item in verdicts(fold_of(main))] == [UNKNOWN]
+    assert [item.verdict for item in verdicts(fold_of(fork))] == ["completed"]
 
 
 # --- two lines --------------------------------------------------------------------------------------------------

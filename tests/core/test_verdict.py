@@ -15,12 +15,12 @@ UNGATED = ("step", "request", "closing")
 BLIND = Evidence(blind_at=(9,))
 
 
-def record(*, admitted=False, code=None, asked_seq=5):
-    call = CallRecord("c1", "f", "{}", 1, 1, asked_seq)
+def record(*, admitted=False, code=None, asked_seq=5, settled_by="", **about):
+    call = CallRecord("c1", "f", "{}", 1, 1, asked_seq, **about)
     if admitted:
         call.admitted = ev.ToolCall(6, 0, turn=1, step=1, call_id="c1", name="f", arguments={}, effect="write")
     if code is not None:
-        call.result = ev.ToolResult(7, 0, turn=1, step=1, call_id="c1", content=(), code=code)
+        call.result = ev.ToolResult(7, 0, turn=1, step=1, call_id="c1", content=(), code=code, settled_by=settled_by)
     return call
 
 
@@ -93,6 +93,26 @@ def test_not_started_is_never_said_of_an_admitted_call_without_a_result():
         assert verdict_of(record(admitted=True), gates, evidence).verdict == "outcome_unknown"
 
 
+@pytest.mark.parametrize("code", sorted(v.NOT_ENTERED))
+def test_let_go_twice_and_the_second_time_came_to_nothing(code):
+    """Law 2: the first time may have run. Only evidence that a tool left can say that it did not."""
+    assert verdict_of(record(admitted=True, code=code, again=True), GATED).verdict == "outcome_unknown"
+    settled = verdict_of(record(admitted=True, code=code, again=True, settled_by="f"), GATED)
+    assert (settled.verdict, settled.settled_by) == ("not_started", "f")
+
+
+@pytest.mark.parametrize("settled_by", ["", "f"])
+@pytest.mark.parametrize("code", sorted(v.NOT_ENTERED))
+def test_at_a_gap_nothing_makes_innocent(code, settled_by):
+    found = verdict_of(record(code=code, doubtful=True, settled_by=settled_by), GATED)
+    assert found.verdict == "outcome_unknown"
+
+
+@pytest.mark.parametrize("about", [{}, {"again": True}, {"doubtful": True}])
+def test_a_real_result_is_completed_however_often_it_was_let_go(about):
+    assert verdict_of(record(admitted=True, code="", **about), GATED).verdict == "completed"
+
+
 # --- over a log -------------------------------------------------------------------------------------------------
 
 
@@ -114,6 +134,21 @@ def test_an_open_call_is_judged_by_the_gates_of_its_own_turn():
             log.append(ev.StepEnd, turn=1, step=1)
             log.append(ev.TurnEnd, turn=1, reason="completed")
     assert [item.verdict for item in verdicts(log.fold)] == ["not_started", "outcome_unknown"]
+
+
+def test_a_call_that_was_let_go_again_is_open_until_its_result():
+    story = asked("c1").call("c1").call("c1", retries=3)
+    assert [item.verdict for item in verdicts(story.log.fold)] == ["outcome_unknown"]
+    assert story.log.fold.calls["c1"].admitted.seq == 4
+    story.result("c1", code=v.NOT_SAVED)
+    assert [item.verdict for item in verdicts(story.log.fold)] == ["outcome_unknown"]
+
+
+def test_a_settled_result_says_who_and_from_what():
+    story = asked("c1").call("c1").call("c1", retries=3)
+    story.result("c1", code=v.TOOL_NOT_STARTED, settled_by="f", evidence="no receipt")
+    (found,) = verdicts(story.log.fold)
+    assert (found.verdict, found.settled_by, found.evidence) == ("not_started", "f", "no receipt")
 
 
 # --- evidence ---------------------------------------------------------------------------------------------------

@@ -64,7 +64,8 @@ class Fold:
         """Up to this seq, events come from the far side of a gap."""
         self._leaps: set[str] = set()
         """What may be counted on from a later number, because numbers in between may be missing."""
-        self._inputs: set[str] = set()
+        self.inputs: set[str] = set()
+        """Every input that was ever queued here."""
         self._last: ev.Entry | None = None
         self._plan: dict[type[ev.Event], Callable[[Any], None]] = {
             ev.SessionOwner: self._owner,
@@ -147,9 +148,9 @@ class Fold:
         self.owner = event
 
     def _queued(self, event: ev.InputQueued) -> None:
-        if event.input_id in self._inputs:
+        if event.input_id in self.inputs:
             raise _illegal(event, f"input {event.input_id} was queued before")
-        self._inputs.add(event.input_id)
+        self.inputs.add(event.input_id)
         self.pending[event.input_id] = event
 
     def _dropped(self, event: ev.InputDropped) -> None:
@@ -187,8 +188,8 @@ class Fold:
     def _consume(self, event: ev.Event, input_id: str) -> None:
         if input_id in self.pending:
             del self.pending[input_id]
-        elif self.gaps and input_id not in self._inputs:
-            self._inputs.add(input_id)
+        elif self.gaps and input_id not in self.inputs:
+            self.inputs.add(input_id)
         else:
             raise _illegal(event, f"input {input_id} is not pending")
 
@@ -230,7 +231,7 @@ class Fold:
             raise _illegal(event, f"call {event.call_id} was not asked for")
         if record.result is not None or (record.admitted is not None and event.retries is None):
             raise _illegal(event, f"call {event.call_id} was admitted before")
-        record.admitted, record.owner = event, self._writer
+        record.admitted, record.owner, record.again = event, self._writer, event.retries is not None
         self._touch(record, event)
 
     @property
@@ -243,7 +244,6 @@ class Fold:
             raise _illegal(event, f"call {event.call_id} was not admitted at seq {event.retries}")
         if (event.name, event.arguments, event.parent) != (before.name, before.arguments, before.parent):
             raise _illegal(event, f"call {event.call_id} is another call than the one at seq {event.retries}")
-        record.doubtful = True
 
     def _nested(self, event: ev.ToolCall, record: CallRecord | None) -> CallRecord:
         parent = self.calls.get(event.parent or "")

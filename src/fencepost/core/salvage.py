@@ -5,6 +5,8 @@ A pure function of what a store could read. Rules:
     2. Where something is missing stands a `log/gap`; no damage that was reported goes without one.
     3. A whole record from beyond it takes the next free seq if the fold accepts it there, and is wrapped in a
        `log/salvaged` if not. None is left out; only one that is there already, to the byte, is not kept twice.
+       Where it names another record by its seq, that is renumbered with it; where that one does not stand, neither
+       does it.
     4. A turn, or a step, that begins or ends beyond a gap first closes what is open in its way: results of unknown
        outcome, as repair writes them.
     5. Two records with one seq are two lines of events, by two writers. The first goes on; the second becomes a log of
@@ -175,6 +177,8 @@ class _Mending:
         for entry in prefix:
             self._take(entry)
         self.kept = self.fold.next_seq
+        self._moved: dict[int, int] = {}
+        """The new seqs of records from beyond, by the seqs that they had."""
         self.gaps = self.renumbered = self.wrapped = self.closing = 0
 
     def _take(self, entry: ev.Entry) -> None:
@@ -197,11 +201,28 @@ class _Mending:
             self._wrap(entry)
             return
         self._make_way(entry)
+        seq, named = self.fold.next_seq, self._named(entry)
         try:
-            self._take(msgspec.structs.replace(entry, seq=self.fold.next_seq))
-            self.renumbered += 1
+            if named is None:
+                raise IllegalEventError(f"what seq {entry.seq} refers to does not stand")
+            self._take(msgspec.structs.replace(entry, seq=seq, **named))
         except IllegalEventError:
             self._wrap(entry)
+            return
+        self._moved[entry.seq] = seq
+        self.renumbered += 1
+
+    def _named(self, entry: ev.Event | ev.ChunkRun) -> dict[str, int] | None:
+        """The fields by which a record names another one, as they have to be now; None where that one is not there."""
+        match entry:
+            case ev.ContextSummary(through=old):
+                field = "through"
+            case ev.ToolCall(retries=int(old)):
+                field = "retries"
+            case _:
+                return {}
+        new = old if old < self.kept else self._moved.get(old)
+        return None if new is None else {field: new}
 
     def _wrap(self, entry: ev.Entry) -> None:
         self._write(ev.Salvaged, {"original": encode(entry).decode(errors="replace")})

@@ -2,8 +2,9 @@
 
 The table, first row that fits (design.md, section 8):
 
+    result with a code of NOT_ENTERED, at or beyond a gap    outcome_unknown    (law 2)
     result with a code of NOT_ENTERED, settled               not_started
-    result with a code of NOT_ENTERED, doubtful              outcome_unknown    (law 2: it may have been let go before)
+    result with a code of NOT_ENTERED, let go twice          outcome_unknown    (law 2: the first time may have run)
     result with a code of NOT_ENTERED                        not_started
     result with the code TOOL_OUTCOME_UNKNOWN                outcome_unknown
     any other result                                         completed
@@ -14,7 +15,8 @@ The table, first row that fits (design.md, section 8):
     no result, no `tool/call`                                not_started
 
 A call is at a gap if it was open there, and beyond one if an event from its far side speaks of it: such a call is
-`doubtful`. So is one that was let go again after a crash. Evidence that a tool left settles the doubt.
+`doubtful`, whatever was settled: another writer, whose line is lost or is another log, may have run it after a tool had
+looked. Evidence that a tool left does settle what became of a call that was let go twice.
 
 `running` is not in the table: no verdict is given while the owner lives (law 8). Whoever asks looks at the lock first.
 """
@@ -101,7 +103,8 @@ def verdict_of(call: CallRecord, gates: Iterable[ev.Gate], evidence: Evidence = 
 
 def _by_result(call: CallRecord, result: ev.ToolResult) -> Verdict:
     if result.code in NOT_ENTERED:
-        return "outcome_unknown" if call.doubtful and not result.settled_by else "not_started"
+        open_still = call.doubtful or (call.again and not result.settled_by)
+        return "outcome_unknown" if open_still else "not_started"
     return "outcome_unknown" if result.code == TOOL_OUTCOME_UNKNOWN else "completed"
 
 
