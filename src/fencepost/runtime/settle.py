@@ -101,7 +101,7 @@ def _case(record: CallRecord, session: str, cwd: Path, files: Path) -> Unsettled
         return None
     effect: ev.Effect = admitted.effect if admitted else "write"
     let_go = admitted.time if admitted else None
-    return UnsettledCall(record.call_id, session, record.name, arguments, effect, let_go, cwd, files)
+    return UnsettledCall(record.call_id, session, record.name, arguments, effect, let_go, cwd, files, record.owner)
 
 
 # --- resume -----------------------------------------------------------------------------------------------------

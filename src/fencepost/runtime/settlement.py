@@ -34,6 +34,7 @@ class UnsettledCall(msgspec.Struct, frozen=True):
         let_go: when its `tool/call` was written, in epoch milliseconds; None: the log has none.
         cwd: the session's working directory.
         files: the session's directory for receipts and large output; it may be missing.
+        owner: who let it go, as PID@HOST; empty where that is not known. Elsewhere `files` may be another directory.
     """
 
     call_id: str
@@ -44,6 +45,7 @@ class UnsettledCall(msgspec.Struct, frozen=True):
     let_go: int | None
     cwd: Path
     files: Path
+    owner: str = ""
 
 
 class Completed(msgspec.Struct, frozen=True):
