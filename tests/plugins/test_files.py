@@ -437,6 +437,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_beside_it(desk: Desk) -> No
         desk.put("small/a.txt", "old")
         code, sentence = desk.refused("write_file", path="small/a.txt", content="y" * 200_000)
         assert (code, "nothing was changed" in sentence) == ("NO_SPACE", True)
+        assert desk.refused("write_file", path="small/new/b.txt", content="y" * 200_000)[0] == "NO_SPACE"
         assert (small / "a.txt").read_text() == "old"
         assert os.listdir(small) == ["a.txt"]
     finally:
@@ -449,7 +450,7 @@ from pathlib import Path
 from fencepost.plugins.files_write import write_file
 from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.tools import CallContext
-context = CallContext("c1", "s1", Path(sys.argv[1]), CancelSignal(), print, Path(sys.argv[1]))
+context = CallContext("c1", "s1", Path(sys.argv[1]), CancelSignal(), print, Path(sys.argv[1]).parent / "files")
 {}
 """
 
@@ -470,16 +471,23 @@ def test_a_write_is_synced_before_it_is_visible_and_its_name_after(desk: Desk) -
     subprocess.run([*command, sys.executable, "-c", script, str(desk.cwd)], check=True, stdout=subprocess.DEVNULL)
     steps = []
     for line in trace.read_text().splitlines():
-        if "/work" in line:
+        if "/work" in line or "/files" in line:
             call = re.sub(r"^\d+\s+", "", line).partition("(")[0]
-            steps.append((call, "file" if ".fencepost" in line else "new" if "/work/new" in line else "work"))
-    assert steps == [
-        ("mkdir", "new"),
+            names = [name for name in ("receipts", ".fencepost", "work/new", "work") if name in line]
+            steps.append((call, names[0] if names else "files"))
+    assert steps.index(("mkdir", "receipts")) < steps.index(("fsync", "files")) < steps.index(("write", "receipts"))
+    assert steps[-11:] == [
+        ("write", "receipts"),
+        ("fsync", "receipts"),
+        ("rename", "receipts"),
+        ("fsync", "receipts"),
+        ("write", ".fencepost"),
+        ("fsync", ".fencepost"),
+        ("mkdir", "work/new"),
         ("fsync", "work"),
-        ("write", "file"),
-        ("fsync", "file"),
-        ("rename", "file"),
-        ("fsync", "new"),
+        ("rename", "receipts"),
+        ("rename", ".fencepost"),
+        ("fsync", "work/new"),
     ]
 
 

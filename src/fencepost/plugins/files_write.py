@@ -1,26 +1,20 @@
 """`write_file` and `edit_file`: a file is replaced whole and durably, or not at all.
 
-The new content is written beside the old, synced, renamed over it, and the directory is synced: a reader, a crash or
-a power cut sees the old file or the new one. Mode, and the owner where we may, are kept; a symbolic link is followed
-and stays; other hard links to the old file keep the old content. New directories are synced into their parents.
-
-Bytes that an edit does not touch stay as they are, whatever their encoding or line ends.
+Bytes that an edit does not touch stay as they are, whatever their encoding or line ends. How a file is replaced is
+told in `files_replace`, and what is known of it after a crash in `file_receipts`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
-import stat
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
+from fencepost.plugins.file_receipts import Found, content_of, found_at, settle, tidy
 from fencepost.plugins.files_place import (
-    IO,
     PERMISSION,
     Refusal,
     answering,
@@ -29,20 +23,33 @@ from fencepost.plugins.files_place import (
     require_regular,
     resolve,
 )
+from fencepost.plugins.files_replace import Change, replace
 from fencepost.runtime.toolmaker import tool
-from fencepost.runtime.tools import CallContext, ToolReply
+from fencepost.runtime.tools import CallContext, Tool, ToolReply
 
 NOT_TEXT = "NOT_TEXT"
 TOO_LARGE = "TOO_LARGE"
 NO_MATCH = "NO_MATCH"
 SEVERAL_MATCHES = "SEVERAL_MATCHES"
 NOTHING_TO_CHANGE = "NOTHING_TO_CHANGE"
-CHANGED = "CHANGED"
 
 EDIT_BYTES = 16 << 20
 """Bytes of the largest file that can be edited."""
 
 
+def _locked(arguments: dict[str, Any], cwd: Path) -> str | None:
+    """Two calls that change the same file wait for each other, whatever they call it."""
+    try:
+        return str(resolve(str(arguments.get("path", "")), cwd))
+    except Refusal:
+        return None  # the tool refuses it by itself
+
+
+def _receipted(made: Tool) -> Tool:
+    return msgspec.structs.replace(made, lock=_locked, settle=settle, tidy=tidy)
+
+
+@_receipted
 @tool(effect="idempotent", guard=outside)
 @answering
 def write_file(
@@ -54,12 +61,14 @@ def write_file(
     place = resolve(path, context.cwd)
     data = _encoded(content)
     old = _stat(place, path)
-    _make_directories(place.parent)
-    _replace(place, path, data, old)
     was = "a new file" if old is None else f"in place of {old.st_size}"
-    return ToolReply(f"Wrote {len(data)} bytes to {path} ({was}).")
+    said = f"Wrote {len(data)} bytes to {path} ({was})."
+    before = None if old is None else found_at(place, old)
+    replace(context, Change(place, path, old, before, data, said))
+    return ToolReply(said)
 
 
+@_receipted
 @tool(effect="write", guard=outside)
 @answering
 def edit_file(
@@ -78,9 +87,11 @@ def edit_file(
     edit = _located(before.data, _encoded(old), _encoded(new), path)
     after = before.data[: edit.at] + edit.new + before.data[edit.at + len(edit.old) :]
     _require_writable(place, path)
-    _replace(place, path, after, before.stat, unchanged=True)
     line = before.data.count(b"\n", 0, edit.at) + 1
-    return ToolReply(f"Edited {path} at line {line}: {len(before.data)} bytes became {len(after)}.")
+    said = f"Edited {path} at line {line}: {len(before.data)} bytes became {len(after)}."
+    found = Found(content_of(before.data), before.stat.st_ino, before.stat.st_ctime_ns)
+    replace(context, Change(place, path, before.stat, found, after, said, unchanged=True))
+    return ToolReply(said)
 
 
 # --- finding the place of an edit -------------------------------------------------------------------------------
@@ -173,65 +184,3 @@ def _require_writable(place: Path, path: str) -> None:
     """Renaming over a file needs no permission on it; the one who protected it meant it, though."""
     if not os.access(place, os.W_OK):
         raise Refusal(PERMISSION, f"{path}: it is write-protected.")
-
-
-def _make_directories(directory: Path) -> None:
-    missing = []
-    while not directory.exists():
-        missing.append(directory)
-        directory = directory.parent
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        _sync_directory(one.parent)
-
-
-def _replace(place: Path, path: str, data: bytes, old: os.stat_result | None, *, unchanged: bool = False) -> None:
-    """Put `data` in place of a file, durably, or leave everything as it was.
-
-    Args:
-        place: the file.
-        path: the same in the model's words.
-        data: its new content.
-        old: the file as it was when the decision to replace it was made; None if there was none.
-        unchanged: refuse if it is not like `old` any more.
-    """
-    beside = place.with_name(f".{secrets.token_hex(8)}.fencepost")
-    mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode & 0o777)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            if old is not None:
-                _take_over(file.fileno(), old)
-            file.flush()
-            os.fsync(file.fileno())
-        if unchanged and old is not None and _changed(place, old):
-            raise Refusal(CHANGED, f"{path}: it was changed meanwhile by something else; read it again.")
-        beside.replace(place)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-    try:
-        _sync_directory(place.parent)
-    except OSError as error:
-        raise Refusal(IO, f"{path}: it was replaced, but may not survive a power cut ({error.strerror}).") from None
-
-
-def _take_over(descriptor: int, old: os.stat_result) -> None:
-    """The owner, where we may, and the mode; in this order, for a change of owner clears bits of the mode."""
-    with contextlib.suppress(PermissionError):  # only root may give files away
-        os.fchown(descriptor, old.st_uid, old.st_gid)
-    os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
-
-
-def _changed(place: Path, old: os.stat_result) -> bool:
-    now = place.stat()
-    return (now.st_ino, now.st_size, now.st_mtime_ns) != (old.st_ino, old.st_size, old.st_mtime_ns)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
