@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from fencepost.runtime.models import Model
     from fencepost.runtime.plugin import Plugin, PluginContext
     from fencepost.runtime.runtime import Runtime, Settings
-    from fencepost.runtime.session import Guarantees, Session
+    from fencepost.runtime.guarantees import Guarantees
+    from fencepost.runtime.session import Session
     from fencepost.runtime.toolmaker import tool
     from fencepost.runtime.tools import CallContext, Tool, ToolReply
     from fencepost.stores.base import Handle, Store, StoredLog, Upkeep
@@ -101,7 +102,8 @@ _HOMES = {
     "apps.embed": "open",
     "runtime.toolmaker": "tool",
     "runtime.tools": "CallContext Tool ToolReply",
-    "runtime.session": "Guarantees Session",
+    "runtime.guarantees": "Guarantees",
+    "runtime.session": "Session",
     "journal.fork": "Forked",
     "journal.session": "Recovery",
     "runtime.runtime": "Runtime Settings",

@@ -15,6 +15,13 @@ from fencepost.errors import Cancelled
 T = TypeVar("T")
 
 
+USER = "user"
+"""The reason of a cancel that a person asked for: an input that the model has not seen yet is then dropped."""
+
+CLOSING = "closing"
+"""The reason of a cancel because the session is being closed: such an input stays pending."""
+
+
 class CancelSignal:
     """Set once, with a reason. Cheap to look at, possible to wait for; safe to set from the loop's thread only."""
 

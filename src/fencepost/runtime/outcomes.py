@@ -24,6 +24,11 @@ class Outcomes:
         """What was promised. Wait for it shielded: it belongs to the turn, not to who waits."""
         return self._promised[input_id]
 
+    def shared(self, input_id: str) -> asyncio.Future[TurnResult] | None:
+        """The same, safe to cancel; None where nothing was promised, or it was kept already."""
+        promise = self._promised.get(input_id)
+        return None if promise is None else asyncio.shield(promise)
+
     def settle(self, inputs: Iterable[str], outcome: TurnResult | BaseException) -> None:
         """Tell those who wait for these inputs how their turn ended, or why there was none."""
         for name in inputs:

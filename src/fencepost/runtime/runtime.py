@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,6 @@ import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.codec import Vocabulary
-from fencepost.core.log import CallRecord
 from fencepost.core.verdict import Evidence
 from fencepost.errors import ClosedError, CompositionError, UsageError
 from fencepost.journal import fork as forking
@@ -32,13 +31,14 @@ from fencepost.journal.session import Identity, Journal, Recovery
 from fencepost.runtime.call import Site
 from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.config import cache_home
+from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.loop import Body
 from fencepost.runtime.models import Model
 from fencepost.runtime.plugin import Composition, Plugin
 from fencepost.runtime.rerun import rerun as rerun_calls
 from fencepost.runtime.rerun import rerunnable
-from fencepost.runtime.session import Guarantees, Session
-from fencepost.runtime.settle import Running, Settling, preview, settle_calls
+from fencepost.runtime.session import Session
+from fencepost.runtime.settle import RUNNING, Running, Settling, preview, settle_calls, tidy, unheard
 from fencepost.runtime.subjects import Notice
 from fencepost.runtime.toolbox import Toolbox, ToolSource
 from fencepost.runtime.toolrun import ToolRules
@@ -160,6 +160,7 @@ class Runtime:
         running: Running = "leave",
         rerun: AbstractSet[ev.Effect] = frozenset(),
         sources: Sequence[ToolSource] = (),
+        notify: Callable[[Notice], None] = unheard,
     ) -> Session:
         """Take a stored session, settle and close what was interrupted, and wait: nothing runs by itself.
 
@@ -172,6 +173,7 @@ class Runtime:
             rerun: effects; calls that were declared so and whose outcome stays unknown run again, under their old
                 `call_id`, each behind the gate. `write` among them is refused.
             sources: of tools for this session, beside those of the composition.
+            notify: told what people should know before there is a session to listen to: what is waited for.
 
         Raises:
             SessionNotFoundError, HeldError, DamagedError, UnsupportedError: nothing was touched.
@@ -184,41 +186,43 @@ class Runtime:
             raise UsageError(
                 "a write call is never run again by itself", next_act="Verify what happened, or ask for it"
             )
-        toolbox = self._toolbox(sources)
+        if running not in RUNNING:
+            raise UsageError(f"running={running!r} is not one of {', '.join(RUNNING)}")
+        toolbox, files = self._toolbox(sources), self.store.files(session)
+        may = rerunnable(rerun, toolbox.tools)
+        how = Settling(toolbox.tools, files, running, may, notify)
 
         async def settle(journal: Journal, evidence: Evidence) -> None:
-            files = self.store.files(session)
             if rerun:
-                await toolbox.open(journal, files, lambda _: None)
-            may = rerunnable(rerun, toolbox.tools)
-            await settle_calls(journal, evidence, Settling(toolbox.tools, files, running, may))
+                await toolbox.open(journal, files, notify)
+            await settle_calls(journal, evidence, how)
             if rerun:
-                await self._rerun(journal, toolbox, may)
+                await rerun_calls(self._rerun_site(journal, toolbox, notify), may)
 
         try:
             journal, recovery = await Journal.resume(
                 self.store, session, self.identity, self.vocabulary, takeover=takeover, settle=settle
             )
+            await _or_close(journal, tidy(journal, how))
         except BaseException:
             await toolbox.close()
             raise
         return await self._open(journal, recovery, toolbox)
 
-    async def _rerun(self, journal: Journal, toolbox: Toolbox, may: Callable[[CallRecord], bool]) -> None:
+    def _rerun_site(self, journal: Journal, toolbox: Toolbox, notify: Callable[[Notice], None]) -> Site:
         turn = journal.log.fold.turn
         assert turn is not None, "calls are owed, so a turn is open"
-        site = Site(
+        return Site(
             journal=journal,
             hooks=self.composition.registry.hooks,
             tools=toolbox.tools,
-            context=self._context(journal, lambda _: None),
-            notify=lambda _: None,
+            context=self._context(journal, notify),
+            notify=notify,
             cancel=CancelSignal(),
             rules=self.settings.rules,
             turn=turn.number,
             step=turn.step,
         )
-        await rerun_calls(site, may)
 
     def _toolbox(self, sources: Sequence[ToolSource]) -> Toolbox:
         return Toolbox(self.tools, (*self.composition.registry.sources, *sources))
@@ -351,6 +355,15 @@ class Runtime:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+async def _or_close(journal: Journal, work: Awaitable[None]) -> None:
+    """Do what belongs to opening a session; if it is interrupted the session is given up."""
+    try:
+        await work
+    except BaseException:
+        await journal.close()
+        raise
 
 
 def _from_any_thread(notify: Callable[[Notice], None]) -> Callable[[Notice], None]:

@@ -20,20 +20,14 @@ from fencepost.core import events as ev
 from fencepost.core.lifecycle import State
 from fencepost.errors import Cancelled, ClosedError, NotSavedError, UsageError
 from fencepost.journal.session import Journal, Recovery
-from fencepost.runtime.cancel import CancelSignal
-from fencepost.runtime.guarantees import Guarantees as Guarantees
+from fencepost.runtime.cancel import CLOSING, USER, CancelSignal
+from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.inbox import SessionInbox, had_input
 from fencepost.runtime.loop import Body, TurnLoop, TurnResult
 from fencepost.runtime.outcomes import Outcomes, new_promise, settle
 from fencepost.runtime.subjects import Notice
 from fencepost.runtime.toolbox import Toolbox
 from fencepost.runtime.watch import Notices, Watcher
-
-USER = "user"
-"""The reason of a cancel that a person asked for: an input that the model has not seen yet is then dropped."""
-
-CLOSING = "closing"
-"""The reason of a cancel because the session is being closed: such an input stays pending."""
 
 
 class Session:
@@ -109,29 +103,39 @@ class Session:
             await self._abandon([input_id])
             raise
 
-    async def queue(self, text: str) -> str:
+    async def queue(self, text: str, *, input_id: str | None = None) -> str:
         """Queue a prompt for a turn of its own; returns its `input_id` when it is durable (law 9).
+
+        Args:
+            text: what to do.
+            input_id: the prompt's own name. One that the log has already is the same prompt, asked for again because
+                the answer was lost: it is not queued twice, and runs now if it has not run.
 
         Raises:
             NotSavedError, ClosedError, CompositionError: as `prompt`.
         """
-        return await self._accept(text, "turn")
+        return await self._accept(text, "turn", input_id)
 
-    async def steer(self, text: str) -> str:
+    async def steer(self, text: str, *, input_id: str | None = None) -> str:
         """Hand something to the next step of the running turn; without one it gets a turn of its own.
 
         Raises:
             NotSavedError, ClosedError, CompositionError: as `prompt`.
         """
-        return await self._accept(text, "step")
+        return await self._accept(text, "step", input_id)
 
-    async def _accept(self, text: str, target: ev.Target) -> str:
+    def outcome(self, input_id: str) -> asyncio.Future[TurnResult] | None:
+        """How the turn of an input will have ended; None for one that nothing here runs. Yours to cancel."""
+        return self._outcomes.shared(input_id)
+
+    async def _accept(self, text: str, target: ev.Target, input_id: str | None) -> str:
         self._ready()
         if not text.strip():
             raise UsageError("the prompt is empty")
-        queued = self.journal.append(
-            ev.InputQueued, input_id=self.journal.identity.fresh("i"), target=target, content=(ev.Text(text),)
-        )
+        if input_id is not None and input_id in self.journal.log.fold.inputs:
+            return await self._accept_again(input_id)
+        name = input_id or self.journal.identity.fresh("i")
+        queued = self.journal.append(ev.InputQueued, input_id=name, target=target, content=(ev.Text(text),))
         self._accepting += 1
         self._over.clear()
         try:
@@ -147,6 +151,15 @@ class Session:
             self._accepting -= 1
             self._rest()
         return queued.input_id
+
+    async def _accept_again(self, input_id: str) -> str:
+        """The same prompt, asked for again (law 9: it is acknowledged when it is durable, and runs once)."""
+        await self.journal.flush()
+        item = self.journal.log.fold.pending.get(input_id)
+        if item is not None and self.outcome(input_id) is None:
+            self._outcomes.promise(input_id)
+            self._inbox.admit(item)
+        return input_id
 
     def _ready(self) -> Body:
         """What turns work with.
@@ -235,8 +248,9 @@ class Session:
         continues = log.fold.turn.number if going_on is not None and log.fold.turn is not None else None
         self._inbox.open_turn(prompt=continues is None or not had_input(log.entries, continues))
         try:
+            body = self._ready()  # now: who closes the session meanwhile is still owed the end of this turn
             await self._fetch_tools()
-            result = await TurnLoop(self._ready(), self._inbox, self._signal).run(continues)
+            result = await TurnLoop(body, self._inbox, self._signal).run(continues)
             if result.reason == "aborted" and result.message == USER:
                 for name in self._inbox.unseen():
                     self._forget(name, "the turn was cancelled before the model saw it")

@@ -36,6 +36,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("-V", "--version", action="store_true", help="print the version")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _live(commands)
+    _faces(commands)
     _looking(commands)
     _keeping(commands)
     _setup(commands)
@@ -79,6 +80,18 @@ def _live(commands: _Commands) -> None:
             "(default elsewhere), all, none",
         )
         parser.add_argument("--json", action="store_true", help="print events as JSON Lines, then the outcome")
+
+
+def _faces(commands: _Commands) -> None:
+    """The agent for other programs."""
+    serve = _command(commands, "serve", "serving", "serve the agent to other programs: JSON-RPC over stdio or HTTP")
+    how = serve.add_mutually_exclusive_group(required=True)
+    how.add_argument("--stdio", action="store_true", help="to the program that started this one, a JSON object a line")
+    how.add_argument("--http", metavar="HOST:PORT", help="over HTTP with server-sent events; a bearer token always")
+    serve.add_argument("--token-file", metavar="FILE", help="where the token is, or is put (default: FENCEPOST_TOKEN)")
+    serve.add_argument("--host-name", metavar="NAME", action="append", help="another name that clients may call it by")
+    serve.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+    serve.add_argument("--approve", choices=("ask", "read", "all", "none"), help="which calls run (default: ask)")
 
 
 def _looking(commands: _Commands) -> None:

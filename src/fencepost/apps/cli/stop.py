@@ -27,7 +27,8 @@ from types import FrameType
 import msgspec
 
 from fencepost.apps.cli import exits
-from fencepost.runtime.session import CLOSING, USER, Session
+from fencepost.runtime.cancel import CLOSING, USER
+from fencepost.runtime.session import Session
 
 BOUND = 4.5
 """Seconds until a bounded close is given up; with the start and end of a process it stays under 5."""

@@ -19,7 +19,8 @@ from fencepost.core.codec import encode
 from fencepost.core.verdict import Verdict
 from fencepost.journal.inspect import PendingInput
 from fencepost.journal.session import Recovery
-from fencepost.runtime.session import Guarantees, Session
+from fencepost.runtime.guarantees import Guarantees
+from fencepost.runtime.session import Session
 from fencepost.runtime.subjects import Notice
 
 
