@@ -185,6 +185,7 @@ class Agent:
         rules: of the tool pipeline.
         configured: settings of plugins.
         session: its id; resumed if the store has it already.
+        cwd: where a new session works.
     """
 
     def __init__(
@@ -198,6 +199,7 @@ class Agent:
         rules=None,
         configured=None,
         session="s1",
+        cwd=None,
     ):
         self.model = answers if hasattr(answers, "stream") else ScriptedModel(answers)
         self.store = store or TouchyStore()
@@ -207,11 +209,13 @@ class Agent:
         )
         self.notices = []
         self._name = session
+        self._cwd = cwd
 
     async def __aenter__(self):
         stored = await self.store.sessions()
-        open_one = self.runtime.resume if self._name in stored else self.runtime.create
-        self.session = await open_one(self._name)
+        runtime = self.runtime
+        known = self._name in stored
+        self.session = await (runtime.resume(self._name) if known else runtime.create(self._name, self._cwd))
         self.session.on_notice(self.notices.append)
         self.log = self.session.journal.log
         return self

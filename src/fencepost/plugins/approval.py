@@ -6,9 +6,12 @@
     all      pass                     pass                     pass
     none     denied                   denied                   denied
 
+A call that a rule allows (`rules`) passes in every mode but `none`. A policy that refuses is heard before anybody is
+asked (`Position.ASK`).
+
 Asking and the answer are recorded; the question is durable before a person sees it, so that after a crash the log
 knows the call that they were thinking about. It is void then: the call was not admitted, and is `not_started`.
-"Always" counts for one tool and one session, and is read back from the log.
+"Always" counts for one session and for what the person chose (`approval_scopes`), and is read back from the log.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from fencepost.core import events as ev
+from fencepost.plugins.approval_scopes import Choice as Choice
+from fencepost.plugins.approval_scopes import Remembering, choices, fits
+from fencepost.plugins.approval_scopes import Verdict as Verdict
+from fencepost.plugins.folded import Folded
 from fencepost.runtime.hooks import Position
 from fencepost.runtime.plugin import PluginContext
 from fencepost.runtime.subjects import Admission, Candidate, Deny
@@ -28,7 +35,17 @@ MODES: tuple[Mode, ...] = ("ask", "read", "all", "none")
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What a person is asked about one call."""
+    """What a person is asked about one call.
+
+    Attributes:
+        session: the session's id.
+        call_id: the call's. Void once the session was closed or its process killed.
+        tool: its name.
+        arguments: what it would be called with.
+        effect: what it would do to the world.
+        reason: why somebody is asked, as half a sentence.
+        choices: ways to say "always", beside "once" and "no"; the narrowest first.
+    """
 
     session: str
     call_id: str
@@ -36,15 +53,7 @@ class Question(msgspec.Struct, frozen=True):
     arguments: dict[str, ev.Json]
     effect: ev.Effect
     reason: str
-
-
-class Verdict(msgspec.Struct, frozen=True):
-    """What the person said."""
-
-    allowed: bool
-    remember: bool = False
-    by: str = "user"
-    reason: str = ""
+    choices: tuple[Choice, ...] = ()
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[Verdict]]
@@ -64,39 +73,53 @@ class Approval:
     def __init__(self, mode: Mode = "read", ask: Ask | None = None) -> None:
         self.mode: Mode = mode
         self._ask = ask
+        self._remembered = Folded(Remembering)
 
     def apply(self, context: PluginContext) -> None:
         """Stand behind the policies, which may refuse a call that nobody then needs to be asked about."""
         context.hook(lambda hooks: hooks.tool_admit, Position.ASK, self._admit)
 
     async def _admit(self, call: Candidate, go_on: Callable[[Candidate], Awaitable[Admission]]) -> Admission:
-        leaving = call.tool.guard(call.arguments, call.cwd) if call.tool.guard is not None else None
-        if self.mode == "all" or (self.mode != "none" and call.effect == "read" and leaving is None):
+        warning = call.warning
+        if self.mode == "all" or (self.mode != "none" and _passes(call, warning)):
             return await go_on(call)
-        reason = leaving or f"it is declared {call.effect}"
+        reason = warning or f"it is declared {call.effect}"
         if self.mode != "ask" or self._ask is None:
             return Deny(_denied(call, reason, self.mode))
-        if leaving is None and _remembered(call):
+        if self._remembered.of(call.journal.log).covers(call, warning, _wording(call, reason)):
             return await go_on(call)
-        verdict = await self._question(call, reason, self._ask)
+        verdict = await self._question(call, reason, warning, self._ask)
         if not verdict.allowed:
             return Deny(f"{verdict.by} said no to {call.tool.name}" + (f": {verdict.reason}" if verdict.reason else ""))
         return await go_on(call)
 
-    async def _question(self, call: Candidate, reason: str, ask: Ask) -> Verdict:
-        call.journal.append(ev.ApprovalAsked, call_id=call.call_id, question=f"{call.tool.name}: {reason}")
+    async def _question(self, call: Candidate, reason: str, warning: str | None, ask: Ask) -> Verdict:
+        name, offered = call.tool.name, choices(call, warning)
+        call.journal.append(ev.ApprovalAsked, call_id=call.call_id, question=_wording(call, reason))
         await call.journal.flush()
-        verdict = await ask(
-            Question(call.journal.session, call.call_id, call.tool.name, call.arguments, call.effect, reason)
-        )
+        session = call.journal.session
+        verdict = await ask(Question(session, call.call_id, name, call.arguments, call.effect, reason, offered))
+        kept = verdict.allowed and verdict.remember
+        if kept and verdict.scope in {"prefix", "directory"}:
+            kept = fits(verdict.scope, verdict.pattern, call, warning)
         call.journal.append(
             ev.ApprovalDecided,
             call_id=call.call_id,
             allowed=verdict.allowed,
             by=verdict.by,
-            remember=verdict.remember and verdict.allowed,
+            remember=kept,
+            scope=verdict.scope if kept else "tool",
+            pattern=verdict.pattern if kept else "",
         )
         return verdict
+
+
+def _passes(call: Candidate, warning: str | None) -> bool:
+    return bool(call.allowed_by) or (call.effect == "read" and warning is None)
+
+
+def _wording(call: Candidate, reason: str) -> str:
+    return f"{call.tool.name}: {reason}"
 
 
 def _denied(call: Candidate, reason: str, mode: Mode) -> str:
@@ -104,16 +127,5 @@ def _denied(call: Candidate, reason: str, mode: Mode) -> str:
         return f"{call.tool.name} was not approved: no call is, under --approve none"
     return (
         f"{call.tool.name} was not approved: {reason}, and nobody can be asked. "
-        "The user can allow it with --approve all, or answer on a terminal with --approve ask"
+        "The user can allow it with --approve all or with a rule, or answer on a terminal with --approve ask"
     )
-
-
-def _remembered(call: Candidate) -> bool:
-    """Whether a person said "always" to this tool earlier in the session."""
-    log = call.journal.log
-    for entry in log.entries:
-        if type(entry) is ev.ApprovalDecided and entry.remember:
-            earlier = log.fold.calls.get(entry.call_id)
-            if earlier is not None and earlier.name == call.tool.name:
-                return True
-    return False

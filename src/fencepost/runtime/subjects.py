@@ -85,6 +85,11 @@ class Candidate(msgspec.Struct, frozen=True):
         """The session's working directory."""
         return Path(self.journal.log.header.cwd)
 
+    @property
+    def warning(self) -> str | None:
+        """Why the tool itself wants a person to be asked about these arguments; None where it does not."""
+        return self.tool.guard(self.arguments, self.cwd) if self.tool.guard is not None else None
+
 
 class Admit(msgspec.Struct, frozen=True):
     """The call may run."""
