@@ -12,6 +12,7 @@ What it refuses to be: it runs no turn, asks no model and knows no plugin.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -63,7 +64,7 @@ class Recovery(msgspec.Struct, frozen=True):
         calls: the verdict on every call of the interrupted turn, after settlement and before the closers.
         interrupted: the number of the turn that was open, or None for a clean log.
         set_aside: torn bytes that were moved into a side file.
-        closed: events that repair appended.
+        closed: events that were appended behind the new owner's line: by settlement, and by repair.
     """
 
     calls: tuple[CallVerdict, ...] = ()
@@ -124,34 +125,33 @@ class Journal:
         """
         handle = await own(store, session, takeover=takeover)
         try:
-            return await cls._recover(handle, identity, vocabulary, settle)
+            stored = handle.stored
+            log = await off_loop(len(stored.entries), partial(load, stored, identity.clock, vocabulary))
+            moved = await handle.set_aside() if stored.tail_bytes else 0
         except BaseException:
             await handle.release()
             raise
-
-    @classmethod
-    async def _recover(
-        cls, handle: Handle, identity: Identity, vocabulary: Vocabulary, settle: Settler | None
-    ) -> tuple[Journal, Recovery]:
-        stored = handle.stored
-        log = await off_loop(len(stored.entries), partial(load, stored, identity.clock, vocabulary))
-        moved = await handle.set_aside() if stored.tail_bytes else 0
         journal = cls(handle, log, identity, moved)
-        return journal, await journal._close_interrupted(stored, moved, settle)
+        try:
+            return journal, await journal._close_interrupted(stored, moved, settle)
+        except BaseException:
+            with contextlib.suppress(NotSavedError):  # what led here is the error that counts
+                await journal.close()  # what was established until now is kept, if it can be
+            raise
 
     async def _close_interrupted(self, stored: StoredLog, moved: int, settle: Settler | None) -> Recovery:
         fold = self.log.fold
         if fold.state is State.IDLE or fold.turn is None:
             return Recovery(set_aside=moved)
+        began, turn = fold.next_seq, fold.turn.number
         if settle is not None and fold.owed:
             await settle(self, stored.evidence)
-        turn, at = fold.turn.number, fold.last_time
+        at = fold.last_time
         found = tuple(item for item in verdicts(fold, stored.evidence) if item.call.turn == turn)
-        owed = closers(fold, stored.evidence)
-        for closer in owed:
+        for closer in closers(fold, stored.evidence):
             self.append(closer.cls, at=at, **closer.fields)
         await self.flush()
-        return Recovery(found, turn, moved, len(owed))
+        return Recovery(found, turn, moved, fold.next_seq - began - 1)
 
     @property
     def session(self) -> str:

@@ -1,19 +1,22 @@
 """Asking the tools, after a crash, what really happened; and writing it down.
 
 Rules:
-    1. Asking reads only, has a limit of time, and never fails: a tool that raises, or says what it may not, has said
-       `Unknown` with the reason.
+    1. Asking reads only, has a limit of time, and never fails: a tool that raises, stalls, or says what it may not, has
+       said `Unknown` with the reason.
     2. Every call without a result is asked for, whatever its verdict: survivors are looked at first (law 2). That a
        call did not run which the log says had not started is no news, and changes nothing.
-    3. A call has one result (law 5): what a tool established, else what repair writes.
-    4. `preview` says what `settle_calls` would write, and changes nothing.
+    3. A call has one result (law 5): what a tool established, else what repair writes. Nothing is appended before all
+       have been asked, and waited for: whoever is interrupted until then has changed nothing.
+    4. What a call left behind is removed only once its result is durable. Until then it is the evidence.
+    5. `preview` says what `settle_calls` would write, and changes nothing. It asks about older calls too whose outcome
+       stayed unknown; what is learnt of these is for people, for they have their one result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -23,20 +26,33 @@ import msgspec
 from fencepost.core import events as ev
 from fencepost.core import verdict as v
 from fencepost.core.log import CallRecord, Fold
-from fencepost.core.repair import STARTED, inner_first, result_of
+from fencepost.core.normalise import clean_text
+from fencepost.core.repair import inner_first, result_of
 from fencepost.journal.inspect import CallView, Inspection, Reading, examine
 from fencepost.journal.session import Journal
-from fencepost.runtime.aside import in_thread
-from fencepost.runtime.replies import refused, reply_of, sentence, text_of
+from fencepost.runtime.answer import parse_arguments
+from fencepost.runtime.aside import exit_of, in_thread
+from fencepost.runtime.replies import as_text, refused, reply_of, sentence, text_of
 from fencepost.runtime.settlement import Completed, DidNotRun, Settlement, StillRunning, Unknown, UnsettledCall
+from fencepost.runtime.subjects import Notice
 from fencepost.runtime.tools import Tool, ToolReply
 
 LIMIT = 10.0
 """Seconds that a tool has to say what happened to one call."""
 
+SHORT = 500
+"""Characters of evidence that are kept at most."""
+
 Running: TypeAlias = Literal["leave", "wait", "end"]
 RUNNING: tuple[Running, ...] = ("leave", "wait", "end")
 """What to do about a call that still runs."""
+
+ALIVE = "still running: "
+"""What the evidence of a call begins with that was left running."""
+
+
+def unheard(notice: Notice) -> None:
+    """Where nobody listens."""
 
 
 class Settling(msgspec.Struct, frozen=True):
@@ -46,7 +62,8 @@ class Settling(msgspec.Struct, frozen=True):
         tools: by name.
         files: the session's directory for receipts.
         running: what is done about calls that still run. Left alone, their outcome stays unknown.
-        spared: calls that will be run again, so that only a certain settlement of them is written.
+        spared: calls that will be run again, so that of them nothing is written which leaves the outcome open.
+        notify: told what is waited for.
         limit: seconds for each question.
     """
 
@@ -54,23 +71,17 @@ class Settling(msgspec.Struct, frozen=True):
     files: Path
     running: Running = "leave"
     spared: Callable[[CallRecord], bool] = lambda _: False
+    notify: Callable[[Notice], None] = unheard
     limit: float = LIMIT
 
 
 async def ask(tool: Tool, call: UnsettledCall, limit: float = LIMIT) -> Settlement:
     """What a tool says about a call (rule 1)."""
-    assert tool.settle is not None
-    try:
-        async with asyncio.timeout(limit):
-            said = await _asked(tool, call)
-    except TimeoutError:
-        return Unknown(f"{tool.name} did not say within {limit:g} s what happened")
-    except Exception as error:  # noqa: BLE001 - whatever it raises, recovery goes on (issue 4, section 1)
-        return Unknown(f"{tool.name} could not say what happened: {sentence(error)}")
-    return _sound(tool, said)
+    said = await _heard(tool, partial(_asked, tool, call), limit)
+    return Unknown(said.why) if isinstance(said, _Silence) else said
 
 
-async def _asked(tool: Tool, call: UnsettledCall) -> Any:
+async def _asked(tool: Tool, call: UnsettledCall) -> object:
     settle = tool.settle
     assert settle is not None
     if inspect.iscoroutinefunction(settle):
@@ -79,24 +90,67 @@ async def _asked(tool: Tool, call: UnsettledCall) -> Any:
     return await said if inspect.isawaitable(said) else said
 
 
-def _sound(tool: Tool, said: object) -> Settlement:
-    if isinstance(said, Completed):
-        reply = reply_of(said.result)
-        if reply.unknown:
-            return Unknown(text_of(reply))
-        return Completed(reply, str(said.evidence))
-    if isinstance(said, DidNotRun | StillRunning | Unknown):
-        return said
-    return Unknown(f"{tool.name} gave {type(said).__name__}, which is no settlement")
+class _Silence(msgspec.Struct, frozen=True):
+    """There was no answer that could be used. Why not, as a sentence."""
+
+    why: str
+
+
+async def _heard(tool: Tool, question: Callable[[], Awaitable[object]], limit: float | None) -> Settlement | _Silence:
+    """The answer to a question that a stranger's code answers, whatever it does. A late one is not listened to."""
+    asking = asyncio.create_task(_guarded(question), name=f"settle {tool.name}")
+    asking.add_done_callback(_looked_at)
+    try:
+        await asyncio.wait({asking}, timeout=limit)
+    finally:
+        asking.cancel()
+    if not asking.done():
+        return _Silence(f"{tool.name} did not say within {limit:g} s what happened")
+    if asking.cancelled():
+        return _Silence(f"{tool.name} could not say what happened: it was cancelled from inside")
+    error = asking.exception()
+    if error is not None:
+        return _Silence(_short(f"{tool.name} could not say what happened: {sentence(error)}"))
+    return _sound(tool, asking.result())
+
+
+async def _guarded(question: Callable[[], Awaitable[object]]) -> object:
+    try:
+        return await question()
+    except SystemExit as error:
+        raise exit_of(error) from None
+
+
+def _looked_at(answer: asyncio.Task[object]) -> None:
+    if not answer.cancelled():
+        answer.exception()  # of a late answer nobody else asks
+
+
+def _sound(tool: Tool, said: object) -> Settlement | _Silence:
+    """What was said, with fields of the types that it declares."""
+    match said:
+        case Completed():
+            reply = reply_of(said.result)
+            return Unknown(_short(text_of(reply))) if reply.unknown else Completed(reply, _short(said.evidence))
+        case DidNotRun():
+            return DidNotRun(_short(said.why))
+        case StillRunning():
+            return StillRunning(said.handle, _short(said.evidence))
+        case Unknown():
+            return Unknown(_short(said.note))
+        case _:
+            return _Silence(f"{tool.name} gave {type(said).__name__}, which is no settlement")
+
+
+def _short(said: object) -> str:
+    text = clean_text(as_text("" if said is None else said)).strip()
+    return text if len(text) <= SHORT else text[: SHORT - 1] + "…"
 
 
 def _case(record: CallRecord, session: str, cwd: Path, files: Path) -> UnsettledCall | None:
     """The call as its tool is asked about it; None if its arguments never were any."""
     admitted = record.admitted
-    try:
-        arguments = msgspec.to_builtins(admitted.arguments) if admitted else msgspec.json.decode(record.arguments)
-    except (msgspec.DecodeError, UnicodeError):
-        return None
+    arguments = msgspec.to_builtins(admitted.arguments) if admitted else parse_arguments(record.arguments)
     if not isinstance(arguments, dict):
         return None
     effect: ev.Effect = admitted.effect if admitted else "write"
@@ -110,20 +164,25 @@ def _case(record: CallRecord, session: str, cwd: Path, files: Path) -> Unsettled
 async def settle_calls(journal: Journal, evidence: v.Evidence, how: Settling) -> None:
     """Ask about every call that has no result, and append what was established. Nothing is flushed."""
     fold = journal.log.fold
-    cases = {name: case for name in inner_first(fold) if (case := _unsettled(journal, name, how)) is not None}
-    answers = await asyncio.gather(*(ask(how.tools[case.name], case, how.limit) for case in cases.values()))
-    settled = dict(zip(cases, answers, strict=True))
-    for name, said in settled.items():
-        if isinstance(said, StillRunning) and how.running != "leave":
-            settled[name] = await _outcome_of(how.tools[cases[name].name], said, how.running)
     gates = fold.turn.gates if fold.turn else ()
-    for name, said in settled.items():
+    for name, said in (await _answers(journal, how)).items():
         record = fold.calls[name]
-        fields = _result(record, said, v.verdict_of(record, gates, evidence), spared=how.spared(record))
+        fields = _result(record, said, gates, evidence, spared=how.spared(record))
         if fields is not None:
             _close_children(journal, name, gates, evidence)
             journal.append(ev.ToolResult, at=fold.last_time, **fields)
-    await _tidy(journal, cases, how)
+    for name in list(fold.owed):
+        if how.spared(fold.calls[name]):
+            _close_children(journal, name, gates, evidence)
+
+
+async def _answers(journal: Journal, how: Settling) -> dict[str, Settlement]:
+    """What the tools say, by call id, nested calls first."""
+    fold = journal.log.fold
+    cases = {name: case for name in inner_first(fold) if (case := _unsettled(journal, name, how)) is not None}
+    said = await asyncio.gather(*(ask(how.tools[case.name], case, how.limit) for case in cases.values()))
+    ends = (_ended(case, one, how) for case, one in zip(cases.values(), said, strict=True))
+    return dict(zip(cases, await asyncio.gather(*ends), strict=True))
 
 
 def _unsettled(journal: Journal, name: str, how: Settling) -> UnsettledCall | None:
@@ -134,32 +193,52 @@ def _unsettled(journal: Journal, name: str, how: Settling) -> UnsettledCall | No
     return _case(record, header.session, Path(header.cwd), how.files)
 
 
-async def _outcome_of(tool: Tool, said: StillRunning, running: Running) -> Settlement:
-    try:
-        return _sound(tool, await (said.handle.wait() if running == "wait" else said.handle.end()))
-    except Exception as error:  # noqa: BLE001 - as in `ask`
-        return Unknown(f"{said.evidence}; what became of it cannot be said: {sentence(error)}")
+async def _ended(case: UnsettledCall, said: Settlement, how: Settling) -> Settlement:
+    """What is said of a call that still runs once it has ended, where that is to be waited for, or brought about."""
+    if not isinstance(said, StillRunning) or how.running == "leave":
+        return said
+    tool, handle, waits = how.tools[case.name], said.handle, how.running == "wait"
+    doing = "waiting for" if waits else "ending"
+    how.notify(Notice("note", f"{doing} {case.name} {case.call_id}, which is still running: {said.evidence}"))
+
+    async def ending() -> Settlement:
+        return await (handle.wait() if waits else handle.end())
+
+    then = await _heard(tool, ending, None if waits else how.limit)
+    if isinstance(then, _Silence):
+        return StillRunning(handle, _short(f"{said.evidence}; {then.why}"))
+    if isinstance(then, Unknown):
+        return Unknown(_short(f"it was still running ({said.evidence}); {then.note or 'how it ended is not known'}"))
+    return then
 
 
-def _result(record: CallRecord, said: Settlement, found: v.CallVerdict, *, spared: bool) -> dict[str, Any] | None:
+def _result(
+    record: CallRecord, said: Settlement, gates: tuple[ev.Gate, ...], evidence: v.Evidence, *, spared: bool
+) -> dict[str, Any] | None:
     """The fields of the result that a settlement makes; None where the closers, or a second run, say as much."""
-    certain = isinstance(said, Completed | DidNotRun)
-    if (found.verdict == "not_started" and not isinstance(said, Completed | StillRunning)) or (spared and not certain):
-        return None
-    fields: dict[str, Any] = {"turn": record.turn, "step": record.step, "call_id": record.call_id}
+    closer, said = result_of(record, gates, evidence).fields, _about(record, said)
+    started = closer["code"] != v.TOOL_NOT_STARTED
     if isinstance(said, Completed):
         reply = said.result
         text = f"[Established after a crash by {record.name}: {said.evidence}]\n{reply.text}"
-        return fields | _settled(record, reply, text, said.evidence)
-    if isinstance(said, DidNotRun):
+        return closer | _settled(record, reply, text, said.evidence)
+    if isinstance(said, DidNotRun) and started:
         reply = refused(v.TOOL_NOT_STARTED, f"established after a crash by {record.name}: {said.why}")
-        return fields | _settled(record, reply, reply.text, said.why)
+        return closer | _settled(record, reply, reply.text, said.why)
     if isinstance(said, StillRunning):
-        text = v.unknown_text(f"{STARTED}, and it is still running: {said.evidence}")
-        return fields | _open(text, f"still running: {said.evidence}")
-    if not said.note or record.admitted is None:
-        return None
-    return fields | _open(f"{v.unknown_text(STARTED)}\n\n{said.note}", said.note)
+        text = v.unknown_text(f"fencepost was interrupted, and the call is still running: {said.evidence}")
+        return closer | {"content": (ev.Text(text),), "code": v.TOOL_OUTCOME_UNKNOWN, "evidence": ALIVE + said.evidence}
+    if isinstance(said, Unknown) and said.note and started and not spared:
+        text = f"{ev.text_of(closer['content'])}\n\n{said.note}"
+        return closer | {"content": (ev.Text(text),), "evidence": said.note}
+    return None
+
+
+def _about(record: CallRecord, said: Settlement) -> Settlement:
+    """What was said, as far as it holds for this call: at a gap of the log a tool may have looked too early (law 2)."""
+    if isinstance(said, DidNotRun) and record.doubtful:
+        return Unknown(_short(f"{record.name} says that it did not run: {said.why}"))
+    return said
 
 
 def _settled(record: CallRecord, reply: ToolReply, text: str, evidence: str) -> dict[str, Any]:
@@ -167,17 +246,8 @@ def _settled(record: CallRecord, reply: ToolReply, text: str, evidence: str) -> 
         "content": (ev.Text(text),),
         "is_error": reply.is_error,
         "code": reply.code,
+        "synthetic": False,
         "settled_by": record.name,
-        "evidence": evidence,
-    }
-
-
-def _open(text: str, evidence: str) -> dict[str, Any]:
-    return {
-        "content": (ev.Text(text),),
-        "is_error": True,
-        "code": v.TOOL_OUTCOME_UNKNOWN,
-        "synthetic": True,
         "evidence": evidence,
     }
 
@@ -197,45 +267,63 @@ def _within(fold: Fold, name: str, parent: str) -> bool:
     return above == parent
 
 
-async def _tidy(journal: Journal, cases: Mapping[str, UnsettledCall], how: Settling) -> None:
-    for name, case in cases.items():
+async def tidy(journal: Journal, how: Settling) -> None:
+    """Have the tools remove what the calls of an interrupted turn left behind; its results are durable (rule 4).
+
+    Done at each resume, for one that was killed in the middle. What cannot be removed keeps no session from opening.
+    """
+    for case in list(_left_behind(journal, how)):
         tool = how.tools[case.name]
-        if tool.tidy is None:
-            continue
+        assert tool.tidy is not None
         try:
             async with asyncio.timeout(how.limit):
                 await in_thread(f"tidy {tool.name}", partial(tool.tidy, case))
-        except Exception as error:  # noqa: BLE001 - what it leaves behind must not keep a session from opening
+        except Exception as error:  # noqa: BLE001 - a stranger's code
             text = f"what {tool.name} left behind could not be removed: {sentence(error)}"
-            journal.append(ev.ToolNote, at=journal.log.fold.last_time, call_id=name, text=text)
+            how.notify(Notice("note", text, case.call_id))
+
+
+def _left_behind(journal: Journal, how: Settling) -> Iterator[UnsettledCall]:
+    fold, header = journal.log.fold, journal.log.header
+    if fold.turn is None or fold.turn.ended != "interrupted":
+        return
+    for record in fold.calls.values():
+        tool, result = how.tools.get(record.name), record.result
+        if record.turn != fold.turn.number or tool is None or tool.tidy is None or result is None:
+            continue
+        crashed = result.synthetic or result.settled_by or (record.admitted and record.admitted.retries is not None)
+        case = _case(record, header.session, Path(header.cwd), how.files)
+        if crashed and case is not None and not result.evidence.startswith(ALIVE):
+            yield case
 
 
 # --- inspect ----------------------------------------------------------------------------------------------------
 
 
-async def preview(reading: Reading, tools: Mapping[str, Tool], files: Path) -> Inspection:
+async def preview(reading: Reading, tools: Mapping[str, Tool], files: Path, limit: float = LIMIT) -> Inspection:
     """The inspection of a session as settlement would leave it. While its owner lives: as it is (law 8)."""
     found, stored = examine(reading), reading.stored
     if stored.owner is not None or stored.header is None:
         return found
-    cwd = Path(stored.header.cwd)
-    views = [await _previewed(view, reading, tools, cwd, files) for view in found.calls]
+    how = Settling(tools, files, limit=limit)
+    views = await asyncio.gather(*(_previewed(view, reading, Path(stored.header.cwd), how) for view in found.calls))
     return msgspec.structs.replace(found, calls=tuple(views))
 
 
-async def _previewed(view: CallView, reading: Reading, tools: Mapping[str, Tool], cwd: Path, files: Path) -> CallView:
-    record, tool = reading.fold.calls.get(view.call_id), tools.get(view.name)
-    open_still = record is not None and (record.result is None or record.result.code == v.TOOL_OUTCOME_UNKNOWN)
-    if record is None or tool is None or tool.settle is None or not open_still:
+async def _previewed(view: CallView, reading: Reading, cwd: Path, how: Settling) -> CallView:
+    record, tool = reading.fold.calls.get(view.call_id), how.tools.get(view.name)
+    if record is None or tool is None or tool.settle is None:
         return view
-    case = _case(record, reading.stored.session, cwd, files)
+    if view.verdict != "outcome_unknown" and (view.verdict != "not_started" or record.result is not None):
+        return view
+    case = _case(record, reading.stored.session, cwd, how.files)
     if case is None:
         return view
-    said = await ask(tool, case)
+    said = _about(record, await ask(tool, case, how.limit))
     if isinstance(said, Completed):
         return _view(view, "completed", said.result.code, tool.name, said.evidence)
     if isinstance(said, StillRunning):
-        return _view(view, "outcome_unknown", v.TOOL_OUTCOME_UNKNOWN, "", f"still running: {said.evidence}")
+        return _view(view, "outcome_unknown", v.TOOL_OUTCOME_UNKNOWN, "", ALIVE + said.evidence)
     if view.verdict == "not_started":
         return view
     if isinstance(said, DidNotRun):

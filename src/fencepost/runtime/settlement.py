@@ -102,4 +102,8 @@ Settle: TypeAlias = Callable[[UnsettledCall], Settlement | Awaitable[Settlement]
 """What a tool gives. A plain function runs in a thread."""
 
 Tidy: TypeAlias = Callable[[UnsettledCall], None]
-"""Removes what a call that is settled left behind and what is provably its own, in a thread, under the lock."""
+"""Removes what a call of an interrupted turn left behind, where it is provably its own and nothing uses it any more.
+
+Called at `resume`, in a thread, under the lock, once the call's result is durable; again at each resume until the next
+turn, for one may have been killed.
+"""

@@ -76,16 +76,22 @@ class Toolbox:
     async def _open(self, site: SessionSite) -> None:
         for source in self._sources:
             try:
-                found = await source(site)
-            except Exception as error:  # noqa: BLE001 - rule 2: whatever it is, the session goes on without it
+                found = tuple(await source(site))
+                wrong = next((tool for tool in found if not isinstance(tool, Tool)), None)
+                if wrong is not None:
+                    raise TypeError(f"a source of tools gave {type(wrong).__name__}")
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - rule 2: whatever it is, the session goes on
                 why = error.explain() if isinstance(error, FencepostError) else sentence(error)
                 site.notify(Notice("note", f"tools are missing: {why}"))
-                continue
-            for tool in found:
-                if tool.name not in self.tools:
-                    self._fetched[tool.name] = tool
-                else:
-                    site.notify(Notice("note", f"a second tool {tool.name!r} is left out: the name is taken"))
+            else:
+                self._take(found, site)
+
+    def _take(self, found: Sequence[Tool], site: SessionSite) -> None:
+        for tool in found:
+            if tool.name not in self.tools:
+                self._fetched[tool.name] = tool
+            else:
+                site.notify(Notice("note", f"a second tool {tool.name!r} is left out: the name is taken"))
 
     async def close(self) -> None:
         """Close what the sources opened."""
