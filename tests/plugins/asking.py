@@ -10,17 +10,28 @@ import pytest
 from tests.plugins.transcripts import request
 
 from fencepost.errors import ModelError
+from fencepost.plugins.anthropic import AnthropicModel
 from fencepost.plugins.openai import OpenAIModel
 from fencepost.runtime.models import TextDelta
 
 KEY = "sk-secret-0123456789"
 
 
-def run(server, work, **options):
+def chat(server, **options):
+    """A model behind the server's chat completions."""
+    return OpenAIModel("any", base_url=server.url, api_key=KEY, **options)
+
+
+def messages(server, **options):
+    """A model behind the server's Anthropic messages."""
+    return AnthropicModel("any", base_url=server.anthropic_url, api_key=KEY, **options)
+
+
+def run(server, work, make=chat, **options):
     """`work` with a model behind `server`, closed at the end."""
 
     async def whole():
-        model = OpenAIModel("any", base_url=server.url, api_key=KEY, **options)
+        model = make(server, **options)
         try:
             return await work(model)
         finally:

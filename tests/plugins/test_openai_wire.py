@@ -6,22 +6,14 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tests.plugins.transcripts import Talk, call, request
+from tests.plugins.transcripts import ANSWERS, Talk, call, reopened, request, talk_of
 
 from fencepost.core import events as ev
 from fencepost.core import projection
-from fencepost.core.codec import CORE, encode
-from fencepost.core.log import Log
 from fencepost.errors import ModelError
 from fencepost.plugins.openai_wire import ChunkReader, chat_body
 from fencepost.runtime.models import CallDelta, Finished, ReasoningDelta, TextDelta, UsageDelta
 from fencepost.testing import pairing_problem
-
-
-def reopened(log):
-    """The same log, from its bytes."""
-    return Log(log.header, lambda: 0, CORE, [CORE.decode(encode(entry)) for entry in log.entries])
-
 
 # --- out --------------------------------------------------------------------------------------------------------
 
@@ -67,40 +59,6 @@ def test_without_system_and_tools_the_fields_are_absent():
     body = chat_body(request(tools=()))
     assert "tools" not in body
     assert [message["role"] for message in body["messages"]] == ["user"]
-
-
-TEXTS = st.text(max_size=8)
-BLOCKS = st.lists(
-    st.builds(ev.Text, TEXTS)
-    | st.builds(ev.Reasoning, TEXTS)
-    | st.builds(
-        ev.CallRequest,
-        st.just(""),
-        st.sampled_from(["look", "", "a.b c", "x" * 80]) | TEXTS,
-        st.sampled_from(["{}", '{"path":"ä"}', "", "[1]", '{"a":', "NaN"]) | TEXTS,
-        st.sampled_from(["", "call_0", "call_1", "c1", "i" * 60]),
-    ),
-    max_size=4,
-)
-ANSWERS = st.lists(st.tuples(BLOCKS, st.booleans()), max_size=4)
-
-
-def talk_of(answers, provider):
-    talk = Talk(provider=provider, system="s").user("begin")
-    number = 0
-    for blocks, interrupted in answers:
-        named = []
-        for block in blocks:
-            if isinstance(block, ev.CallRequest):
-                if interrupted:
-                    continue
-                number += 1
-                named.append(ev.CallRequest(f"c{number}", block.name, block.arguments, block.provider_id))
-            else:
-                named.append(block)
-        talk.answer(*named, interrupted=interrupted)
-        talk.user("go on")
-    return talk
 
 
 @given(ANSWERS, st.sampled_from(["openai", "deepseek"]))

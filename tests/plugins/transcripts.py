@@ -2,9 +2,11 @@
 
 import itertools
 
+from hypothesis import strategies as st
+
 from fencepost.core import events as ev
 from fencepost.core import projection
-from fencepost.core.codec import CORE
+from fencepost.core.codec import CORE, encode
 from fencepost.core.log import Log
 
 LOOK = ev.ToolSpec("look", "Look at a path.", {"type": "object", "properties": {"path": {"type": "string"}}})
@@ -78,3 +80,48 @@ def request(answers=0, **header):
     for number in range(answers):
         talk.answer(ev.Text(f"answer {number + 1}")).user("go on")
     return talk.request()
+
+
+def reopened(log):
+    """The same log, from its bytes."""
+    return Log(log.header, lambda: 0, CORE, [CORE.decode(encode(entry)) for entry in log.entries])
+
+
+# --- whatever a model answered ---------------------------------------------------------------------------------
+
+TEXTS = st.text(max_size=8)
+SEALS = st.fixed_dictionaries(
+    {"provider": st.sampled_from(["anthropic", "other"]), "model": st.sampled_from(["any", "other"])},
+    optional={"signature": st.just("s"), "data": st.just("d")},
+)
+BLOCKS = st.lists(
+    st.builds(ev.Text, TEXTS)
+    | st.builds(ev.Reasoning, TEXTS, st.none() | SEALS)
+    | st.builds(
+        ev.CallRequest,
+        st.just(""),
+        st.sampled_from(["look", "", "a.b c", "x" * 80]) | TEXTS,
+        st.sampled_from(["{}", '{"path":"ä"}', "", "[1]", '{"a":', "NaN"]) | TEXTS,
+        st.sampled_from(["", "call_0", "call_1", "c1", "i" * 60]),
+    ),
+    max_size=4,
+)
+ANSWERS = st.lists(st.tuples(BLOCKS, st.booleans()), max_size=4)
+
+
+def talk_of(answers, provider, settings=None):
+    talk = Talk(provider=provider, system="s", settings=settings).user("begin")
+    number = 0
+    for blocks, interrupted in answers:
+        named = []
+        for block in blocks:
+            if isinstance(block, ev.CallRequest):
+                if interrupted:
+                    continue
+                number += 1
+                named.append(ev.CallRequest(f"c{number}", block.name, block.arguments, block.provider_id))
+            else:
+                named.append(block)
+        talk.answer(*named, interrupted=interrupted)
+        talk.user("go on")
+    return talk

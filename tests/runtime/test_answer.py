@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fencepost.core.events import CallRequest, Reasoning, Text, Usage
 from fencepost.runtime.answer import MAX_DEPTH, Assembler, parse_arguments
-from fencepost.runtime.models import CallDelta, Finished, ReasoningDelta, TextDelta, UsageDelta
+from fencepost.runtime.models import CallDelta, Finished, ReasoningDelta, ReasoningEnd, TextDelta, UsageDelta
 
 
 def assembled(*deltas):
@@ -183,6 +183,32 @@ def test_no_text_means_no_arguments(text):
 
 def test_halves_of_a_surrogate_pair_pass():
     assert parse_arguments('{"a": "\\ud83d"}') == {"a": "\ud83d"}
+
+
+def test_blocks_of_thinking_stay_apart_each_with_what_the_provider_wants_back():
+    deltas = [
+        *(ReasoningDelta("a"), ReasoningDelta("b"), ReasoningEnd({"sign": 1})),
+        *(ReasoningDelta("c"), ReasoningEnd()),
+        ReasoningEnd({"hidden": 2}),
+        *(ReasoningDelta("d"), TextDelta("I look."), CallDelta(0, "x", "f", "{}")),
+    ]
+    assert calls(*deltas) == (
+        Reasoning("ab", {"sign": 1}),
+        Reasoning("c"),
+        Reasoning("", {"hidden": 2}),
+        Reasoning("d"),
+        Text("I look."),
+        CallRequest("c1", "f", "{}", "x"),
+    )
+
+
+def test_an_end_of_thinking_that_never_began_says_nothing():
+    assert calls(ReasoningEnd(), TextDelta("a"), ReasoningEnd()) == (Text("a"),)
+
+
+def test_nobody_has_seen_a_block_without_words():
+    assert assembled(ReasoningEnd({"hidden": 1})).visible() == ()
+    assert assembled(ReasoningEnd({"hidden": 1}), TextDelta("a")).visible() == (Text("a"),)
 
 
 @pytest.mark.parametrize(

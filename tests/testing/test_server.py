@@ -151,3 +151,50 @@ def test_a_script_that_cannot_be_read_ends_the_process_with_a_sentence(tmp_path)
             [sys.executable, "-m", "fencepost.testing.model_server", path], capture_output=True, text=True, timeout=60
         )
         assert (done.returncode, says in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+# --- Anthropic's form -------------------------------------------------------------------------------------------
+
+
+def said(answers):
+    text = [{"type": "text", "text": "x"}]
+    return [{"role": "user", "content": text}, *[{"role": "assistant", "content": text}] * answers]
+
+
+def test_the_path_decides_which_form_is_spoken():
+    call = {"id": "x", "function": {"name": "look", "arguments": {"path": "."}}}
+    with ModelServer([{"content": "I look.", "reasoning_content": "hm", "tool_calls": [call]}]) as server:
+        status, _, body = post(server, said(0), "/v1/messages", max_tokens=9)
+        _, kind, stream = post(server, said(0), "/v1/messages", max_tokens=9, stream=True)
+    answer = json.loads(body)
+    assert (status, answer["stop_reason"]) == (200, "tool_use")
+    assert [block["type"] for block in answer["content"]] == ["thinking", "text", "tool_use"]
+    assert answer["content"][2]["input"] == {"path": "."}
+    assert (kind, stream.rstrip().splitlines()[-2]) == ("text/event-stream; charset=utf-8", b"event: message_stop")
+
+
+@pytest.mark.parametrize(
+    ("messages", "fields", "says"),
+    [
+        (said(0), {}, "max_tokens"),
+        ([*said(0), *said(0)], {"max_tokens": 9}, "'user' where assistant is next"),
+        ([{"role": "system", "content": "x"}], {"max_tokens": 9}, "a field of its own"),
+        (
+            [
+                *said(0),
+                {
+                    "role": "assistant",
+                    "content": [{"type": "thinking", "thinking": "a", "signature": "s"}, {"type": "text", "text": "x"}],
+                },
+            ],
+            {"max_tokens": 9},
+            "Invalid `signature`",
+        ),
+        (None, {"max_tokens": 9}, "no messages request"),
+    ],
+)
+def test_what_the_strict_endpoint_refuses(messages, fields, says):
+    with ModelServer(["hello"]) as server:
+        status, _, body = post(server, messages, "/v1/messages", **fields)
+    assert status == 400
+    assert says in json.loads(body)["error"]["message"]

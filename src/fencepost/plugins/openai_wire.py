@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from fencepost.core.events import CallRequest, Finish, Json, Reasoning, Usage, text_of
 from fencepost.core.projection import AssistantTurn, Message, ModelRequest, ToolAnswer, UserTurn
-from fencepost.errors import ModelError
+from fencepost.plugins.wire import Form, count, finished
 from fencepost.runtime.answer import parse_arguments
-from fencepost.runtime.models import CallDelta, Finished, ModelDelta, ReasoningDelta, TextDelta, UsageDelta
+from fencepost.runtime.models import CallDelta, ModelDelta, ReasoningDelta, TextDelta, UsageDelta
 
 OURS: Final = frozenset({"model", "messages", "tools", "stream", "stream_options", "n", "functions"})
 """Fields of a body that come from the log, or that the reading of the stream relies on: no setting may name them."""
@@ -36,6 +36,8 @@ MAX_NAME: Final = 64
 
 MAX_ID: Final = 40
 """Letters of a call id in this form."""
+
+FORM: Final = Form("chat-completions")
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -171,10 +173,10 @@ class ChunkReader:
             ModelError: `MALFORMED_STREAM`, the chunk does not have the form.
         """
         self.chunks += 1
-        fields = _object(chunk, "a chunk")
+        fields = FORM.an_object(chunk, "a chunk")
         deltas: list[ModelDelta] = []
-        for choice in _array(fields.get("choices"), "`choices`"):
-            deltas.extend(self._choice(_object(choice, "a choice")))
+        for choice in FORM.an_array(fields.get("choices"), "`choices`"):
+            deltas.extend(self._choice(FORM.an_object(choice, "a choice")))
         usage = fields.get("usage")
         if isinstance(usage, dict):
             deltas.append(UsageDelta(usage_of(usage)))
@@ -189,33 +191,28 @@ class ChunkReader:
         """
         if self._finish is None:
             return []
-        finish = FINISHES.get(self._finish.lower())
-        if finish is None and (self._finish.lower() in FAILURES or not self._shown):
-            raise ModelError(
-                f"the provider broke off with the finish reason {self._finish!r}", code="PROVIDER_ERROR", retryable=True
-            )
-        return [Finished(finish or "stop")]
+        return [finished(self._finish, FINISHES, FAILURES, shown=self._shown)]
 
     def _choice(self, choice: dict[str, Any]) -> list[ModelDelta]:
         if choice.get("index") not in (None, 0):
             return []
-        deltas = list(self._delta(_object(choice.get("delta") or {}, "a delta")))
+        deltas = list(self._delta(FORM.an_object(choice.get("delta") or {}, "a delta")))
         if deltas:
             self._shown = True
             self._contradicted = self._contradicted or self._finish is not None
-        self._finish = _text(choice.get("finish_reason"), "`finish_reason`") or self._finish
+        self._finish = FORM.a_text(choice.get("finish_reason"), "`finish_reason`") or self._finish
         return deltas
 
     def _delta(self, delta: dict[str, Any]) -> Iterator[ModelDelta]:
-        reasoning = _text(delta.get("reasoning_content") or delta.get("reasoning"), "`reasoning_content`")
+        reasoning = FORM.a_text(delta.get("reasoning_content") or delta.get("reasoning"), "`reasoning_content`")
         if reasoning:
             yield ReasoningDelta(reasoning)
         for name in ("content", "refusal"):
             text = _words(delta.get(name), f"`{name}`")
             if text:
                 yield TextDelta(text)
-        for piece in _array(delta.get("tool_calls"), "`tool_calls`"):
-            yield self._piece(_object(piece, "a tool call"))
+        for piece in FORM.an_array(delta.get("tool_calls"), "`tool_calls`"):
+            yield self._piece(FORM.an_object(piece, "a tool call"))
         if delta.get("function_call"):
             yield self._piece({"index": 0, "function": delta["function_call"]})
 
@@ -224,11 +221,11 @@ class ChunkReader:
         index = piece.get("index")
         if isinstance(index, int):
             self._last_index = index
-        function = _object(piece.get("function") or {}, "`function`")
+        function = FORM.an_object(piece.get("function") or {}, "`function`")
         return CallDelta(
             self._last_index,
-            _text(piece.get("id"), "`id`"),
-            _text(function.get("name"), "`name`"),
+            FORM.a_text(piece.get("id"), "`id`"),
+            FORM.a_text(function.get("name"), "`name`"),
             arguments_text(function.get("arguments")),
         )
 
@@ -246,49 +243,15 @@ def usage_of(usage: Mapping[str, object]) -> Usage:
     thinking = usage.get("completion_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(
-        input_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
-        reasoning_tokens=_count(thinking.get("reasoning_tokens") if isinstance(thinking, dict) else None),
+        input_tokens=count(usage.get("prompt_tokens")),
+        output_tokens=count(usage.get("completion_tokens")),
+        cached_tokens=count(usage.get("prompt_cache_hit_tokens") if cached is None else cached),
+        reasoning_tokens=count(thinking.get("reasoning_tokens") if isinstance(thinking, dict) else None),
     )
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _malformed(what: str, value: object) -> ModelError:
-    return ModelError(
-        f"the stream is not in chat-completions form: {what} is {type(value).__name__}",
-        code="MALFORMED_STREAM",
-        retryable=True,
-    )
-
-
-def _object(value: object, what: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _malformed(what, value)
-    return value
-
-
-def _array(value: object, what: str) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise _malformed(what, value)
-    return value
-
-
-def _text(value: object, what: str) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _malformed(what, value)
-    return value
 
 
 def _words(value: object, what: str) -> str:
     """Text, or the text of content parts, which some providers stream instead."""
     if not isinstance(value, list):
-        return _text(value, what)
-    return "".join(_text(part.get("text"), what) for part in value if isinstance(part, dict))
+        return FORM.a_text(value, what)
+    return "".join(FORM.a_text(part.get("text"), what) for part in value if isinstance(part, dict))

@@ -9,7 +9,8 @@ Rules:
     2. Blocks stand in the order in which their first piece came.
     3. Each call gets an id of ours; the provider's id and name are kept as they were given, empty or not.
     4. Arguments are the joined text, to the letter. Only `parse_arguments` reads them.
-    5. An answer that was cut asks for nothing: its calls may be half, so they are dropped.
+    5. Blocks of thinking are kept apart where the provider keeps them apart: it may want each back as it was.
+    6. An answer that was cut asks for nothing: its calls may be half, so they are dropped.
 
 It does not know the log, the loop, or whether the stream was whole.
 """
@@ -22,10 +23,18 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fencepost.core.events import Block, CallRequest, Finish, Json, Reasoning, Text, Usage
-from fencepost.runtime.models import CallDelta, Finished, ModelDelta, ReasoningDelta, TextDelta, UsageDelta
+from fencepost.runtime.models import (
+    CallDelta,
+    Finished,
+    ModelDelta,
+    ReasoningDelta,
+    ReasoningEnd,
+    TextDelta,
+    UsageDelta,
+)
 
 WHOLE: Final[frozenset[Finish]] = frozenset({"stop", "tool_calls"})
-"""Ends of an answer that was not cut (rule 5)."""
+"""Ends of an answer that was not cut (rule 6)."""
 
 MAX_DEPTH: Final = 100
 """Levels of nesting that arguments may have; deeper ones would exhaust the stack of whatever reads them."""
@@ -40,9 +49,12 @@ class _Words:
     def __init__(self, kind: type[Text | Reasoning]) -> None:
         self.kind = kind
         self.pieces: list[str] = []
+        self.opaque: Json = None
+        self.ended = False
 
     def block(self) -> Text | Reasoning:
-        return self.kind("".join(self.pieces))
+        text = "".join(self.pieces)
+        return Text(text) if self.kind is Text else Reasoning(text, self.opaque)
 
 
 class _Call:
@@ -111,6 +123,8 @@ class Assembler:
                 self._say(Text, text)
             case ReasoningDelta(text):
                 self._say(Reasoning, text)
+            case ReasoningEnd(opaque):
+                self._end_reasoning(opaque)
             case CallDelta():
                 self._call(delta)
             case UsageDelta(usage):
@@ -119,22 +133,33 @@ class Assembler:
                 self.finish = reason
 
     def blocks(self, finish: Finish) -> tuple[Block, ...]:
-        """The answer, in the model's order; without its calls where `finish` says that it was cut (rule 5)."""
+        """The answer, in the model's order; without its calls where `finish` says that it was cut (rule 6)."""
         return tuple(part.block() for part in self._parts if finish in WHOLE or isinstance(part, _Words))
 
     def visible(self) -> tuple[Text | Reasoning, ...]:
         """What a person has seen so far: text and reasoning; nothing if all of it is blank."""
-        words = [part.block() for part in self._parts if isinstance(part, _Words)]
+        words = [part.block() for part in self._parts if isinstance(part, _Words) and part.pieces]
         return tuple(words) if any(block.text.strip() for block in words) else ()
 
     def _say(self, kind: type[Text | Reasoning], text: str) -> None:
         if not text:
             return
+        self._growing(kind).pieces.append(text)
+
+    def _growing(self, kind: type[Text | Reasoning]) -> _Words:
+        """The run at the end, or a new one where that is of another kind, or over."""
         last = self._parts[-1] if self._parts else None
-        if not (isinstance(last, _Words) and last.kind is kind):
+        if not (isinstance(last, _Words) and last.kind is kind and not last.ended):
             last = _Words(kind)
             self._parts.append(last)
-        last.pieces.append(text)
+        return last
+
+    def _end_reasoning(self, opaque: Json) -> None:
+        last = self._parts[-1] if self._parts else None
+        growing = isinstance(last, _Words) and last.kind is Reasoning and not last.ended
+        if growing or opaque is not None:
+            words = self._growing(Reasoning)
+            words.opaque, words.ended = opaque, True
 
     def _call(self, delta: CallDelta) -> None:
         if not (delta.provider_id or delta.name or delta.arguments):

@@ -32,6 +32,16 @@ class ReasoningDelta(msgspec.Struct, frozen=True):
     text: str
 
 
+class ReasoningEnd(msgspec.Struct, frozen=True):
+    """The block of thinking ends here; what follows is another one.
+
+    `opaque` is what the provider wants back with this very block, and with it one without a word is a block too. An
+    adapter that cannot give a block back to the letter leaves it out.
+    """
+
+    opaque: Json = None
+
+
 class CallDelta(msgspec.Struct, frozen=True):
     """More of a tool call. Pieces with one `index` belong together; `arguments` pieces are joined."""
 
@@ -53,7 +63,7 @@ class Finished(msgspec.Struct, frozen=True):
     reason: Finish
 
 
-ModelDelta: TypeAlias = TextDelta | ReasoningDelta | CallDelta | UsageDelta | Finished
+ModelDelta: TypeAlias = TextDelta | ReasoningDelta | ReasoningEnd | CallDelta | UsageDelta | Finished
 
 
 @runtime_checkable

@@ -1,8 +1,9 @@
 """The scripted model server as a process: `python -m fencepost.testing.model_server SCRIPT [--port N] [--port-file F]`.
 
 SCRIPT is JSON Lines: each line an answer as `script:FILE` has it, optionally with a `fault`, or a list of attempts
-(`plan` says more). It prints its base URL as the first line, then `hold N` whenever an answer reaches a hold, and
-serves until SIGINT or SIGTERM. Holds are released when it ends. The port file is complete when it appears.
+(`plan` says more). It prints its base URL as the first line (for chat form; for Anthropic's messages leave `/v1` out),
+then `hold N` whenever an answer reaches a hold, and serves until SIGINT or SIGTERM. Holds are released when it ends.
+The port file is complete when it appears.
 """
 
 from __future__ import annotations

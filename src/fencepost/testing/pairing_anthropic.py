@@ -4,6 +4,7 @@
 - every call is answered, once, in the message right behind it, before anything else there
 - no answer stands without its call; ids are not used twice, and are of letters that the form allows
 - no message and no text is empty, and the last answer does not end in blanks
+- thinking carries its signature, and no answer ends in it; where turns must think, the one that goes on began so
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
-def anthropic_problem(messages: Sequence[Mapping[str, Any]]) -> str | None:
-    """The first thing about `messages` that is refused, as a sentence; None if there is nothing."""
+THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+
+
+def anthropic_problem(messages: Sequence[Mapping[str, Any]], *, thinks: bool = False) -> str | None:
+    """The first thing about `messages` that is refused, as a sentence; None if there is nothing.
+
+    Args:
+        messages: of the request.
+        thinks: whether it asks that every turn is thought through.
+    """
     owed: list[str] = []
     seen: set[str] = set()
     for index, message in enumerate(messages):
@@ -30,6 +39,17 @@ def anthropic_problem(messages: Sequence[Mapping[str, Any]]) -> str | None:
     last = messages[-1]["content"][-1] if messages else {}
     if last.get("type") == "text" and len(messages) % 2 == 0 and last["text"] != last["text"].rstrip():
         return "the last answer ends in blanks"
+    return _thoughtless(messages) if thinks else None
+
+
+def _thoughtless(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """Whether the turn that is going on began without thinking."""
+    for index in range(len(messages) - 1, 0, -2):
+        if messages[index]["content"][0]["type"] != "tool_result":
+            return None
+        begins = index < 3 or messages[index - 2]["content"][0]["type"] != "tool_result"
+        if begins and messages[index - 1]["content"][0]["type"] not in THOUGHTS:
+            return f"messages[{index - 1}]: it must start with a thinking block"
     return None
 
 
@@ -43,6 +63,8 @@ def _message(message: Mapping[str, Any], expected: str, owed: list[str], seen: s
         problem = _block(block, expected, owed, seen)
         if problem is not None:
             return problem
+    if blocks[-1]["type"] in THOUGHTS:
+        return "it ends in thinking"
     return f"the calls {', '.join(owed)} have no result in it" if owed and expected == "user" else None
 
 
@@ -58,6 +80,11 @@ def _block(block: Mapping[str, Any], role: str, owed: list[str], seen: set[str])
                 return f"a result for {name!r}, which is not among the calls right before it"
             owed.remove(str(name))
             return None if isinstance(block.get("content"), str) else "a result that is no text"
+        case "assistant", "thinking":
+            signed = isinstance(block.get("thinking"), str) and bool(block.get("signature"))
+            return None if signed else "thinking without its signature"
+        case "assistant", "redacted_thinking":
+            return None if block.get("data") else "hidden thinking without its data"
         case "assistant", "tool_use":
             return _call(block, owed, seen)
     return f"a block of type {block.get('type')!r} from the {role}"

@@ -16,7 +16,7 @@ A fault is an object with a `kind`; `after` counts the pieces of the answer that
     malformed   a piece that is not JSON
     error       an error object inside the stream (`body`)
     no_finish   a proper end without a finish reason, after so many pieces or all
-    no_choices  a stream in which no chunk has choices
+    no_choices  a proper stream that says nothing more (in chat form: a chunk without choices)
     raw         `chunks`, sent as they are
 """
 

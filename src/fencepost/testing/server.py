@@ -1,7 +1,10 @@
-"""`ModelServer`: a real HTTP server on 127.0.0.1 that speaks OpenAI chat completions from a script.
+"""`ModelServer`: a real HTTP server on 127.0.0.1 that speaks from a script, misbehaving on request.
 
     with ModelServer(["Hello.", {"content": "Bye.", "fault": {"kind": "cut", "after": 1}}]) as server:
         model = OpenAIModel("any", base_url=server.url)
+        other = AnthropicModel("any", base_url=server.anthropic_url)
+
+Which form it speaks is a matter of the path: OpenAI chat completions, or Anthropic's messages.
 
 Rules:
     1. A transcript that a strict provider refuses is refused, with 400 and the reason.
@@ -22,11 +25,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, Self
 
-from fencepost.testing.chat_form import completion, ending, pieces, refusal, without_choices
-from fencepost.testing.pairing import pairing_problem
+from fencepost.testing.chat_form import ChatForm
+from fencepost.testing.forms import Piece, ServerForm
+from fencepost.testing.messages_form import MessagesForm
 from fencepost.testing.plan import Attempt, Fault, Hold, Plan
 
-PATH: Final = "/v1/chat/completions"
+FORMS: Final[dict[str, ServerForm]] = {form.path: form for form in (ChatForm(), MessagesForm())}
 
 POLL_SECONDS: Final = 0.02
 """How soon a closed server notices."""
@@ -68,7 +72,12 @@ class ModelServer:
     @property
     def url(self) -> str:
         """The base URL for a client (`OPENAI_BASE_URL`)."""
-        return f"http://127.0.0.1:{self.port}/v1"
+        return f"{self.anthropic_url}/v1"
+
+    @property
+    def anthropic_url(self) -> str:
+        """The base URL for a client of the other form (`ANTHROPIC_BASE_URL`)."""
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def holds(self) -> list[Hold]:
@@ -153,69 +162,69 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        if self.path != PATH:
-            self._json(404, refusal(f"there is no {self.path}", "not_found"))
+        form = FORMS.get(self.path)
+        if form is None:
+            self._json(404, FORMS[min(FORMS)].refusal(f"there is no {self.path}", "not_found"))
             return
         owner = self.server.owner
         owner.take(body, {name.lower(): value for name, value in self.headers.items()})
-        request, problem = _read(body)
+        request, problem = _read(body, form)
         if problem is not None:
-            self._json(400, refusal(problem, "invalid_request"))
+            self._json(400, form.refusal(problem, "invalid_request"))
             return
         answered = sum(message["role"] == "assistant" for message in request["messages"])
         attempt = owner.plan.choose(answered)
         if attempt is None:
-            self._json(400, refusal(f"the script has no answer {answered + 1}", "script_exhausted"))
+            self._json(400, form.refusal(f"the script has no answer {answered + 1}", "script_exhausted"))
             return
-        self._respond(attempt, request)
+        self._respond(attempt, request, form)
 
-    def _respond(self, attempt: Attempt, request: dict[str, Any]) -> None:
+    def _respond(self, attempt: Attempt, request: dict[str, Any], form: ServerForm) -> None:
         fault = attempt.fault
         if attempt.hold is not None and (fault is None or fault.after is None):
             self.server.owner.stand(attempt.hold)
         if fault is not None and fault.kind == "status":
             self._json(fault.status, fault.body, fault.headers)
         elif not request.get("stream"):
-            self._json(200, completion(attempt.answer))
+            self._json(200, form.whole(attempt.answer, request))
         else:
-            self._stream(attempt, bool((request.get("stream_options") or {}).get("include_usage")))
+            self._stream(attempt, request, form)
 
     # --- a stream -----------------------------------------------------------------------------------------------
 
-    def _stream(self, attempt: Attempt, usage: bool) -> None:
+    def _stream(self, attempt: Attempt, request: dict[str, Any], form: ServerForm) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        before = pieces(attempt.answer)
-        fault, after = attempt.fault, []
+        before = form.pieces(attempt.answer, request)
+        fault, after = attempt.fault, list[Piece]()
         if fault is not None:
             place = fault.after if fault.after is not None else len(before) if fault.kind == "no_finish" else 0
             before, after = before[:place], before[place:]
         for piece in before:
-            self._event(piece)
+            self._events(piece)
         if attempt.hold is not None and fault is not None and fault.after is not None:
             self.server.owner.stand(attempt.hold)
         if fault is None or fault.kind == "hold":
-            for piece in (*after, *ending(attempt.answer, usage)):
-                self._event(piece)
-            self._event("[DONE]")
+            for piece in (*after, form.ending(attempt.answer, request)):
+                self._events(piece)
             self._chunk(b"")
         else:
-            self._misbehave(fault)
+            self._misbehave(fault, form)
 
-    def _misbehave(self, fault: Fault) -> None:
+    def _misbehave(self, fault: Fault, form: ServerForm) -> None:
         match fault.kind:
             case "malformed":
-                self._event('{"choices": [')
+                self._events(form.malformed())
             case "error":
-                self._event(fault.body or {"error": {"message": "overloaded", "type": "server_error", "code": None}})
+                self._events(form.broken(fault.body))
             case "no_choices":
-                self._event(without_choices())
-                self._event("[DONE]")
+                self._events(form.idle())
             case "raw":
-                for chunk in (*fault.chunks, "[DONE]"):
-                    self._event(chunk)
+                for chunk in fault.chunks:
+                    self._events(form.raw(chunk))
+                self._events(form.end())
             case "reset":
                 self._reset()
         if fault.kind in {"cut", "reset"}:
@@ -228,9 +237,9 @@ class _Exchange(BaseHTTPRequestHandler):
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         os.close(self.connection.detach())
 
-    def _event(self, data: object) -> None:
-        text = data if isinstance(data, str) else json.dumps(data)
-        self._chunk(f"data: {text}\n\n".encode())
+    def _events(self, piece: Piece) -> None:
+        for event in piece:
+            self._chunk(f"{event}\n\n".encode())
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
@@ -247,10 +256,10 @@ class _Exchange(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
-def _read(body: bytes) -> tuple[dict[str, Any], str | None]:
+def _read(body: bytes, form: ServerForm) -> tuple[dict[str, Any], str | None]:
     """The request, and what a strict provider refuses about it."""
     try:
         request = json.loads(body)
-        return request, pairing_problem(request["messages"])
+        return request, form.problem(request)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return {}, f"the body is no chat request: {error!r}"
+        return {}, f"the body is no {form.name} request: {error!r}"

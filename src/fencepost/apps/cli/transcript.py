@@ -10,24 +10,18 @@ place it, and a gap is said to the model. So every call has its result, in the f
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-
 import msgspec
 
 from fencepost.core import events as ev
 from fencepost.core.codec import FORMAT, Vocabulary
 from fencepost.core.log import Log
-from fencepost.core.projection import AssistantTurn, Message, ModelRequest, ToolAnswer, UserTurn, messages, wire_ids
+from fencepost.core.projection import Message, ModelRequest, ToolAnswer, messages, wire_ids
 from fencepost.journal.salvage import lines_of
+from fencepost.plugins.anthropic_wire import conversation
 from fencepost.plugins.openai_wire import chat_body
-from fencepost.runtime.answer import parse_arguments
 from fencepost.stores.base import StoredLog
 
 RUNNING = "This call was still running when the transcript was exported; its outcome is not known here."
-BEGINNING = "(The beginning of this conversation is missing.)"
-
-_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def request_of(stored: StoredLog, vocabulary: Vocabulary) -> ModelRequest:
@@ -86,72 +80,5 @@ def _is_empty(message: ev.Json) -> bool:
 
 
 def anthropic(request: ModelRequest) -> dict[str, ev.Json]:
-    """The form of messages."""
-    out: dict[str, ev.Json] = {"system": request.system} if request.system.strip() else {}
-    if request.tools:
-        out["tools"] = [
-            {
-                "name": _name(tool.name),
-                "description": tool.description,
-                "input_schema": {"type": "object", **tool.parameters},
-            }
-            for tool in request.tools
-        ]
-    out["messages"] = _turns(request)
-    return out
-
-
-def _turns(request: ModelRequest) -> list[ev.Json]:
-    """The messages; what one side says in a row is one message."""
-    turns: list[tuple[str, list[ev.Json]]] = []
-    ids = _ids(request)
-    for message in request.messages:
-        role = "assistant" if isinstance(message, AssistantTurn) else "user"
-        blocks = list(_blocks(message, ids))
-        if not blocks:
-            continue
-        if turns and turns[-1][0] == role:
-            turns[-1][1].extend(blocks)
-        else:
-            turns.append((role, blocks))
-    if turns and turns[0][0] == "assistant":
-        turns.insert(0, ("user", [{"type": "text", "text": BEGINNING}]))
-    return [{"role": role, "content": blocks} for role, blocks in turns]
-
-
-def _blocks(message: Message, ids: dict[str, str]) -> Iterator[ev.Json]:
-    match message:
-        case UserTurn(content):
-            text = ev.text_of(content)
-            if text.strip():
-                yield {"type": "text", "text": text}
-        case ToolAnswer():
-            text = ev.text_of(message.content)
-            result: dict[str, ev.Json] = {"type": "tool_result", "tool_use_id": ids[message.call_id]}
-            yield {**result, "content": text or "(empty)", **({"is_error": True} if message.is_error else {})}
-        case AssistantTurn(content):
-            text = ev.text_of(content).rstrip()  # a last answer may not end in blanks
-            if text.strip():
-                yield {"type": "text", "text": text}
-            for call in content:
-                if isinstance(call, ev.CallRequest):
-                    arguments = parse_arguments(call.arguments)
-                    given = arguments if isinstance(arguments, dict) else {}
-                    yield {"type": "tool_use", "id": ids[call.call_id], "name": _name(call.name), "input": given}
-
-
-def _ids(request: ModelRequest) -> dict[str, str]:
-    """For each call an id of letters that this form allows, used once."""
-    out: dict[str, str] = {}
-    used: set[str] = set()
-    for ours, wire in request.wire_ids.items():
-        name = _NOT_IN_IDS.sub("_", wire) or "call"
-        while name in used:
-            name += "_"
-        used.add(name)
-        out[ours] = name
-    return out
-
-
-def _name(name: str) -> str:
-    return _NOT_IN_IDS.sub("_", name)[:128] or "unnamed"
+    """The form of messages; without thinking, which only the model that thought it may be given back."""
+    return conversation(request)
