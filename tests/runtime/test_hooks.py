@@ -83,7 +83,7 @@ def test_the_gates_in_force_are_those_that_somebody_holds():
     assert (hooks.gates(), hooks.policy()) == (("step", "closing"), "a")
 
 
-def test_the_seven_points_in_turn_order():
+def test_the_points_in_turn_order():
     assert [point.name for point in Hooks().points()] == [
         "before_step",
         "model_request",
@@ -92,6 +92,7 @@ def test_the_seven_points_in_turn_order():
         "tool_execute",
         "tool_done",
         "turn_stopping",
+        "compact",
     ]
 
 

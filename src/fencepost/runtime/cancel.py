@@ -7,7 +7,7 @@ A tool body sees the signal and decides how to stop; the loop stops dispatching 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from fencepost.errors import Cancelled
@@ -98,6 +98,16 @@ async def unless_cancelled(
         # Its own doing. Passed on as it is, it would look as if our caller had been cancelled.
         raise RuntimeError("it was cancelled from inside")
     return task.result()
+
+
+async def wait_unless_cancelled(work: Coroutine[Any, Any, None], signal: CancelSignal) -> None:
+    """Wait for `work` until the signal is set; then it is left to itself, told to stop."""
+    task, cancelled = asyncio.create_task(work), signal.waiter()
+    try:
+        await asyncio.wait({task, cancelled}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        cancelled.cancel()
+        task.cancel()
 
 
 async def stop(task: asyncio.Future[Any], drain: float) -> None:

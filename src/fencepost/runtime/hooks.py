@@ -1,4 +1,4 @@
-"""The seven places where a plugin may stand around what the runtime does, and the order in which they stand.
+"""The eight places where a plugin may stand around what the runtime does, and the order in which they stand.
 
 Every hook is an around-hook: `hook(subject, next)`. It may look at the subject, refuse, change it, call `next` with
 it (once, several times, or not at all), and look at what came back.
@@ -35,7 +35,9 @@ from fencepost.runtime.subjects import (
     Answer,
     Attempt,
     Candidate,
+    Compacted,
     Done,
+    Pause,
     StepPlan,
     TurnStopping,
 )
@@ -147,7 +149,7 @@ async def through(
 
 
 class Hooks:
-    """The seven points, in the order in which a turn passes them."""
+    """The seven points in the order in which a turn passes them, and one that is passed between turns."""
 
     def __init__(self) -> None:
         self.before_step: HookPoint[StepPlan, Awaitable[None]] = HookPoint("before_step", "step")
@@ -164,6 +166,8 @@ class Hooks:
         """Around the recording of a result; may shape the text that the model gets."""
         self.turn_stopping: HookPoint[TurnStopping, Awaitable[str | None]] = HookPoint("turn_stopping")
         """Nothing is owed any more. A text that comes back goes in as one more message, and the turn goes on."""
+        self.compact: HookPoint[Pause, Awaitable[Compacted]] = HookPoint("compact")
+        """Somebody asks, between turns, for a summary in the place of older steps."""
 
     def points(self) -> list[HookPoint[object, object]]:
         """All points, in turn order."""

@@ -53,8 +53,12 @@ class SessionInbox:
         """Whether there is something to run a turn for."""
         return bool(self._turns or self._steers)
 
-    def open_turn(self, *, prompt: bool) -> None:
-        """Begin a turn: with the next prompt, if `prompt` and if there is one, else with what steers it."""
+    def open_turn(self, continues: int | None) -> None:
+        """Begin a turn: with the next prompt if there is one, else with what steers it.
+
+        One that goes on with an interrupted turn has no use for a prompt if that one had its own.
+        """
+        prompt = continues is None or not had_input(self._journal.log.entries, continues)
         self.claimed = []
         self._opening = (self._turns.popleft(),) if prompt and self._turns else ()
         self.claimed.extend(self._opening)

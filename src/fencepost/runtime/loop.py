@@ -37,6 +37,7 @@ from fencepost.runtime.call import Site, ToolRules
 from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.hooks import HookPoint, Hooks, through
 from fencepost.runtime.models import Model
+from fencepost.runtime.pauses import pause_of
 from fencepost.runtime.request import ask, keep_visible
 from fencepost.runtime.subjects import Answer, Attempt, Blocked, Notice, StepPlan, TurnStopping
 from fencepost.runtime.toolrun import ToolRun
@@ -195,7 +196,8 @@ class TurnLoop:
         """One request and its calls; None where nothing is owed any more, because the input was taken back."""
         self._cancel.check()
         step = self._step + 1
-        plan = StepPlan(self._journal, self._turn, step, self._inbox.claim(), self._cancel)
+        pause = pause_of(self._body, self._cancel)
+        plan = StepPlan(self._journal, self._turn, step, self._inbox.claim(), self._cancel, pause)
         await self._through(self._body.hooks.before_step, plan, _go_on)
         self._cancel.check()
         pending = self._journal.log.fold.pending

@@ -4,7 +4,8 @@ Rules:
     1. The stream is only made here and only pulled inside the hooks, so that the request gate stands before the
        first byte that leaves (law 3).
     2. Text is recorded as it arrives. Of an attempt that is followed by another, only the chunks stay; of the last
-       one the part that a person saw is recorded as `interrupted`, without half tool calls (`keep_visible`).
+       one the part that a person saw is recorded as `interrupted`, without half tool calls (`keep_visible`). Of a
+       request that belongs to no step (`Attempt.aside`) nothing is recorded.
     3. A stream that ends without the provider's end marker is `TRUNCATED`: kept, never taken for an answer.
 """
 
@@ -60,7 +61,7 @@ async def _pull(body: Body, attempt: Attempt, assembler: Assembler) -> ev.Finish
     async with closing_stream(stream) as deltas:
         async for delta in deltas:
             assembler.feed(delta)
-            if isinstance(delta, TextDelta | ReasoningDelta):
+            if isinstance(delta, TextDelta | ReasoningDelta) and not attempt.aside:
                 _chunk(attempt, delta.text, "text" if isinstance(delta, TextDelta) else "reasoning")
                 await attempt.journal.room()
             elif isinstance(delta, Finished):

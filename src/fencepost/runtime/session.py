@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -20,14 +20,15 @@ from fencepost.core import events as ev
 from fencepost.core.lifecycle import State
 from fencepost.errors import Cancelled, ClosedError, NotSavedError, UsageError
 from fencepost.journal.session import Journal, Recovery
-from fencepost.runtime.cancel import CLOSING, USER, CancelSignal
+from fencepost.runtime.cancel import CLOSING, USER, CancelSignal, wait_unless_cancelled
 from fencepost.runtime.guarantees import Guarantees
-from fencepost.runtime.inbox import SessionInbox, had_input
+from fencepost.runtime.inbox import SessionInbox
 from fencepost.runtime.loop import Body, TurnLoop, TurnResult
 from fencepost.runtime.outcomes import Outcomes, new_promise, settle
-from fencepost.runtime.subjects import Notice
+from fencepost.runtime.pauses import compact
+from fencepost.runtime.subjects import Compacted, Notice
 from fencepost.runtime.toolbox import Toolbox
-from fencepost.runtime.watch import Notices, Watcher
+from fencepost.runtime.watch import Notices, Watchers
 
 
 class Session:
@@ -60,13 +61,14 @@ class Session:
         self._body: Body | None = None
         self._on_closed = closed
         self._inbox = SessionInbox(journal)
-        self._watchers: set[Watcher] = set()
+        self._watchers = Watchers(journal)
         self._notices = Notices(self.id)
         self._outcomes = Outcomes()
         self._continue: asyncio.Future[TurnResult] | None = None
         self._signal = CancelSignal()
         """Of the running turn or, between turns, of the next one."""
         self._running = False
+        self._alone = asyncio.Lock()
         self._accepting = 0
         self._over = asyncio.Event()
         """Set when a turn is over; clear while one runs or is about to."""
@@ -74,21 +76,17 @@ class Session:
         self._closing = False
         self._closed: asyncio.Task[None] | None = None
         self._pump = asyncio.create_task(self._run(), name=f"session {self.id}")
-        journal.listen(self._saving_changed)
+        journal.listen(self._notices.saving_changed)
 
     def __repr__(self) -> str:
-        state = self.journal.log.fold.state.value
-        return f"<Session {self.id} | {state} | durable up to {self.journal.watermark}>"
+        return f"<Session {self.id} | {self.journal.log.fold.state.value} | durable up to {self.journal.watermark}>"
 
     # --- input --------------------------------------------------------------------------------------------------
 
     async def prompt(self, text: str) -> TurnResult:
-        """Queue a prompt and wait for the end of the turn that answers it.
+        """Queue a prompt, which says what to do, and wait for the end of the turn that answers it.
 
         Cancelling this call cancels that turn, and waits until it is settled.
-
-        Args:
-            text: what to do.
 
         Raises:
             NotSavedError: the prompt could not be made durable; it will not run.
@@ -222,6 +220,19 @@ class Session:
             raise
         return max(results, key=lambda result: result.turn, default=None)
 
+    async def compact(self) -> Compacted:
+        """Put a summary in the place of older steps, while no turn runs. `cancel` ends it.
+
+        Raises:
+            FencepostError: a turn runs, or it came to nothing; see `pauses.compact`.
+        """
+        body = self._ready()
+        if self._busy():
+            raise UsageError(f"session {self.id} is busy with a turn")
+        with self._at_work():
+            async with self._alone:
+                return await compact(body, self._signal)
+
     # --- the pump -----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
@@ -238,43 +249,43 @@ class Session:
             await self._inbox.woken.wait()
             self._inbox.woken.clear()
             while not self._closing and (self._inbox.waiting() or self._continue is not None):
-                await self._one_turn()
+                async with self._alone:
+                    await self._one_turn()
 
     async def _one_turn(self) -> None:
-        self._running = True
-        self._over.clear()
         going_on, self._continue = self._continue, None
-        log = self.journal.log
-        continues = log.fold.turn.number if going_on is not None and log.fold.turn is not None else None
-        self._inbox.open_turn(prompt=continues is None or not had_input(log.entries, continues))
+        turn = self.journal.log.fold.turn
+        continues = turn.number if going_on is not None and turn is not None else None
+        self._inbox.open_turn(continues)
         try:
-            body = self._ready()  # now: who closes the session meanwhile is still owed the end of this turn
-            await self._fetch_tools()
-            result = await TurnLoop(body, self._inbox, self._signal).run(continues)
-            if result.reason == "aborted" and result.message == USER:
-                for name in self._inbox.unseen():
-                    self._forget(name, "the turn was cancelled before the model saw it")
-            self._outcomes.settle(self._inbox.claimed, result)
-            settle(going_on, result)
+            with self._at_work():
+                body = self._ready()  # now: who closes the session meanwhile is still owed the end of this turn
+                # What is not there when the turn is cancelled is waited for by the next one.
+                fetching = self._toolbox.open(self.journal, self._files, self._notices.tell)
+                await wait_unless_cancelled(fetching, self._signal)
+                result = await TurnLoop(body, self._inbox, self._signal).run(continues)
+                if result.reason == "aborted" and result.message == USER:
+                    for name in self._inbox.unseen():
+                        self._forget(name, "the turn was cancelled before the model saw it")
+                self._outcomes.settle(self._inbox.claimed, result)
+                settle(going_on, result)
         except BaseException as error:
             self._outcomes.settle(self._inbox.claimed, error)
             settle(going_on, error)
             raise
+
+    @contextlib.contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Something runs that can be cancelled."""
+        self._running = True
+        self._over.clear()
+        try:
+            yield
         finally:
             self._running = False
             self._signal = CancelSignal()
             self._over.set()
             self._rest()
-
-    async def _fetch_tools(self) -> None:
-        """What is not there when the turn is cancelled is waited for by the next one."""
-        fetching = asyncio.create_task(self._toolbox.open(self.journal, self._files, self._notices.tell))
-        cancelled = self._signal.waiter()
-        try:
-            await asyncio.wait({fetching, cancelled}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            cancelled.cancel()
-            fetching.cancel()
 
     def _busy(self) -> bool:
         """Whether a turn runs, or is about to."""
@@ -345,22 +356,20 @@ class Session:
         self._closing = True
         self._inbox.woken.set()
         await asyncio.wait({self._pump})
+        async with self._alone:
+            pass  # what is done in place of a turn has been cancelled, and ends
         self._no_more_turns(ClosedError(f"session {self.id} was closed; what was pending is kept"))
         self._over.set()
         try:
             await self._toolbox.close()
         finally:
-            await self._close_journal()
+            try:
+                await self.journal.close()
+            finally:
+                self._watchers.end()
+                self._on_closed(self)
         if not self._pump.cancelled() and (failure := self._pump.exception()) is not None:
             raise failure
-
-    async def _close_journal(self) -> None:
-        try:
-            await self.journal.close()
-        finally:
-            for watcher in list(self._watchers):
-                watcher.end()
-            self._on_closed(self)
 
     # --- watching -----------------------------------------------------------------------------------------------
 
@@ -371,21 +380,11 @@ class Session:
             start: first seq.
             durable: give each event only when it is durable: what is shown then survives (law 9).
         """
-        watcher = Watcher(self.journal, start, durable=durable, gone=self._watchers.discard)
-        self._watchers.add(watcher)
-        if self.journal.closed:
-            watcher.end()
-        return watcher.events()
+        return self._watchers.events(start, durable=durable)
 
     def on_notice(self, listener: Callable[[Notice], None]) -> None:
         """Call `listener` with what people should see now and the log does not keep."""
         self._notices.listen(listener)
-
-    def _saving_changed(self, failure: NotSavedError | None) -> None:
-        if failure is None:
-            self._notices.tell(Notice("saved", f"session {self.id} is being saved again"))
-        else:
-            self._notices.tell(Notice("not_saved", failure.explain()))
 
     @property
     def idle(self) -> bool:

@@ -7,6 +7,7 @@ unless the turn recorded that no tool gate is in force (laws 1 and 10).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -26,6 +27,41 @@ class Blocked(FencepostError):  # noqa: N818 - a verdict of a policy, not a faul
     code = "BLOCKED"
 
 
+class Pause(msgspec.Struct, frozen=True):
+    """No step is open: the model may be asked something of one's own, and what came of it recorded.
+
+    Attributes:
+        journal: of the session.
+        cancel: the turn's signal, or the one of who asked for this between turns.
+        model: the model's name, with its provider in front.
+        notify: tells people something.
+        ask: sends one request through the gate, with a system prompt and a text, and gives its whole answer. Raises
+            `NotSavedError`, `ModelError` or `Cancelled`; nothing is recorded.
+    """
+
+    journal: Journal
+    cancel: CancelSignal
+    model: str
+    notify: Callable[[Notice], None]
+    ask: Callable[[str, str], Awaitable[Answer]]
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """A summary took the place of older steps.
+
+    Attributes:
+        through: the end of the last of these steps, by its seq.
+        steps: how many they are.
+        before: tokens of what a model was sent, about.
+        after: the same, from now on.
+    """
+
+    through: int
+    steps: int
+    before: int
+    after: int
+
+
 class StepPlan(msgspec.Struct, frozen=True):
     """The next step, before anything of it is in the log."""
 
@@ -34,10 +70,11 @@ class StepPlan(msgspec.Struct, frozen=True):
     step: int
     claims: tuple[ev.InputQueued, ...]
     cancel: CancelSignal
+    pause: Pause
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One attempt at the request of a step."""
+    """One attempt at the request of a step; or, `aside`, at one that belongs to no step and is not recorded."""
 
     journal: Journal
     turn: int
@@ -45,6 +82,7 @@ class Attempt(msgspec.Struct, frozen=True):
     number: int
     request: ModelRequest
     cancel: CancelSignal
+    aside: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from fencepost.core import events as ev
+from fencepost.errors import NotSavedError
 from fencepost.journal.session import Journal
 from fencepost.runtime.subjects import Notice
 
@@ -69,6 +70,30 @@ class Watcher:
             self.end()
 
 
+class Watchers:
+    """Who watches the log of one session."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._all: set[Watcher] = set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def events(self, start: int, *, durable: bool) -> AsyncIterator[ev.Event | ev.UnknownEvent]:
+        """The events from `start` on, until `end`."""
+        watcher = Watcher(self._journal, start, durable=durable, gone=self._all.discard)
+        self._all.add(watcher)
+        if self._journal.closed:
+            watcher.end()
+        return watcher.events()
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        for watcher in list(self._all):
+            watcher.end()
+
+
 class Notices:
     """Who is told what people should see now and the log does not keep."""
 
@@ -79,6 +104,13 @@ class Notices:
     def listen(self, listener: Callable[[Notice], None]) -> None:
         """Call `listener` with each notice from now on."""
         self._listeners.append(listener)
+
+    def saving_changed(self, failure: NotSavedError | None) -> None:
+        """Tell that the session is not being saved, or is again."""
+        if failure is None:
+            self.tell(Notice("saved", f"session {self._session} is being saved again"))
+        else:
+            self.tell(Notice("not_saved", failure.explain()))
 
     def tell(self, notice: Notice) -> None:
         """Tell them. One that fails is reported to the event loop: who watches must not break what is watched."""
