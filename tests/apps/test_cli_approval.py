@@ -16,6 +16,9 @@ from tests.apps.command import SECONDS, Command, call, finish
 TOUCH = call("shell", "I make it.", command="touch made")
 AGAIN = call("shell", "Once more.", command="touch again")
 
+ANSWER = " or n? "
+"""How the last line of a question ends."""
+
 HELD = """
 import asyncio
 from pathlib import Path
@@ -75,6 +78,48 @@ def test_questions_and_answers_are_in_the_log(cli: Command) -> None:
     asked, decided = [event for event in cli.events("s1") if event["type"].startswith("approval/")]
     assert asked["call_id"] == decided["call_id"]
     assert (decided["allowed"], decided["remember"], decided["by"]) == (True, True, "user")
+
+
+@pytest.mark.parametrize(
+    ("key", "scope", "pattern", "asked"),
+    [
+        ("c", "call", "", ["touch made2", "touch made; touch worse"]),
+        ("p", "prefix", "touch", ["touch made; touch worse"]),
+        ("a", "tool", "shell", []),
+    ],
+)
+def test_always_is_chosen_with_a_key(cli: Command, key: str, scope: str, pattern: str, asked: list[str]) -> None:
+    worse = call("shell", command="touch made; touch worse")
+    cli.script(TOUCH, TOUCH, call("shell", command="touch made2"), worse, {"content": "Done."})
+    done = cli.run("run", "--session", "s1", "--approve", "ask", "make it", stdin=f"{key}\n" + "n\n" * len(asked))
+    assert done.status == 0
+    events = cli.events("s1")
+    first = next(event for event in events if event["type"] == "approval/decided")
+    assert (first["remember"], first.get("scope", "tool"), first.get("pattern", "")) == (True, scope, pattern)
+    assert [text for text in asked if f'"command": "{text}"' in done.err] == asked
+    assert results(cli) == ["", "", *([""] * (2 - len(asked))), *(["DENIED"] * len(asked))]
+    assert "yes, and always shell commands that begin with: touch" in done.err
+
+
+def test_a_directory_outside_is_allowed_for_good(cli: Command) -> None:
+    out = cli.root / "out"
+    out.mkdir()
+    files = [call("write_file", path=str(path)) for path in (out / "a", out / "b", cli.root / "c")]
+    for file in files:
+        file["tool_calls"][0]["function"]["arguments"]["content"] = "x"
+    cli.script(*files, {"content": "Done."})
+    done = cli.run("run", "--session", "s1", "--approve", "ask", "make it", stdin="a\nd\nn\n")
+    assert "please answer y, c, d or n" in done.err, "a tool is not allowed wherever it goes"
+    assert results(cli) == ["", "", "DENIED"], done
+    assert sorted(os.listdir(out)) == ["a", "b"]
+
+
+def test_the_model_is_told_why_not(cli: Command) -> None:
+    cli.script(TOUCH, {"content": "Done."})
+    cli.run("run", "--session", "s1", "--approve", "ask", "make it", stdin="no, use mktemp\n")
+    (result,) = [event for event in cli.events("s1") if event["type"] == "tool/result"]
+    assert result["code"] == "DENIED"
+    assert "user said no to shell: use mktemp" in result["content"][0]["text"]
 
 
 def test_the_end_of_input_denies_and_closes_in_order(cli: Command) -> None:
@@ -180,12 +225,12 @@ def on_terminal(cli: Command, terminals: list[Terminal], *words: str) -> Termina
 def test_a_terminal_is_asked_and_shows_text_calls_and_results(cli: Command, terminals: list[Any]) -> None:
     cli.script(call("shell", "I make it.", command="echo one > made; cat made"), {"content": "All done."})
     screen = on_terminal(cli, terminals, "run", "--session", "s1", "make it")
-    screen.until("in this session: ")
+    screen.until(ANSWER)
     assert "I make it." in screen.seen
     assert not (cli.work / "made").exists()
     screen.type("y\n")
     assert screen.end() == 0
-    shown = screen.seen[screen.seen.index("in this session: ") :]
+    shown = screen.seen[screen.seen.index(ANSWER) :]
     positions = [shown.index(text) for text in ("→ shell", "✓ one", "All done.")]
     assert positions == sorted(positions)
     assert results(cli) == [""]
@@ -199,7 +244,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(cli: Command, ter
     screen.until("standing by")
     screen.type("y\n")
     (cli.root / "release").touch()
-    screen.until("in this session: ")
+    screen.until(ANSWER)
     screen.type("n\n")
     assert screen.end() == 0
     assert results(cli) == ["DENIED"]
@@ -208,7 +253,7 @@ def test_what_was_typed_before_the_question_does_not_answer_it(cli: Command, ter
 def test_ctrl_c_at_a_question_interrupts(cli: Command, terminals: list[Any]) -> None:
     cli.script(TOUCH, {"content": "never"})
     screen = on_terminal(cli, terminals, "run", "--session", "s1", "make it")
-    screen.until("in this session: ")
+    screen.until(ANSWER)
     screen.type("\x03")
     assert screen.end() == 130
     assert results(cli) == ["ABORTED_BEFORE_DISPATCH"]
@@ -219,10 +264,29 @@ def test_ctrl_c_at_a_question_interrupts(cli: Command, terminals: list[Any]) -> 
 def test_a_terminal_that_hangs_up_closes_in_order(cli: Command, terminals: list[Any]) -> None:
     cli.script(TOUCH, {"content": "never"})
     screen = on_terminal(cli, terminals, "run", "--session", "s1", "make it")
-    screen.until("in this session: ")
+    screen.until(ANSWER)
     screen.child.send_signal(signal.SIGHUP)
     assert screen.child.wait(SECONDS) == 129
     assert cli.events("s1")[-1]["type"] == "turn/end"
+
+
+def test_a_question_is_void_after_a_kill(cli: Command, terminals: list[Any]) -> None:
+    """Killed at the dialog: not started, and it is another question, about another call, that is answered then."""
+    cli.script(TOUCH, TOUCH, {"content": "Done."})
+    screen = on_terminal(cli, terminals, "run", "--session", "s1", "make it")
+    screen.until(ANSWER)
+    old = cli.events("s1")[-1]
+    assert old["type"] == "approval/asked", "it is durable before a person sees it"
+    screen.child.kill()
+    screen.child.wait(SECONDS)
+    (inspected,) = cli.run("inspect", "s1", "--json").record()["calls"]
+    assert (inspected["call_id"], inspected["verdict"]) == (old["call_id"], "not_started")
+    done = cli.run("resume", "s1", "--continue", "--approve", "ask", stdin="y\n")
+    assert (done.status, done.err.count("approve shell?")) == (0, 1)
+    assert results(cli) == ["TOOL_NOT_STARTED", ""]
+    asked = [event["call_id"] for event in cli.events("s1") if event["type"] == "approval/asked"]
+    assert len(set(asked)) == 2
+    assert [event["call_id"] for event in cli.events("s1") if event["type"] == "approval/decided"] == asked[1:]
 
 
 def test_a_piped_command_is_the_childs_not_the_terminals(cli: Command) -> None:

@@ -256,3 +256,35 @@ def test_a_question_that_was_open_at_the_crash_is_void():
         turn.cancel()
 
     run(scenario)
+
+
+def test_the_next_question_has_an_id_of_its_own_and_the_old_one_cannot_be_answered():
+    async def scenario():
+        from fencepost.errors import IllegalEventError
+
+        store, thinking, asked_for = TouchyStore(), asyncio.Event(), []
+
+        async def never(question):
+            asked_for.append(question.call_id)
+            thinking.set()
+            await asyncio.Event().wait()
+
+        async def ask(question):
+            asked_for.append(question.call_id)
+            with pytest.raises(IllegalEventError, match="has its result already"):
+                later.session.journal.append(ev.ApprovalDecided, call_id=asked_for[0], allowed=True, by="user")
+            return YES
+
+        script = [calls(call("act")), calls(call("act")), "ok"]
+        agent = Agent(script, tools=[act], plugins=[Approval("ask", never)], store=store)
+        await agent.__aenter__()
+        turn = asyncio.create_task(agent.session.prompt("go"))
+        await thinking.wait()
+        await agent.session.journal._handle.inner.release()  # the process is gone, its lock with it
+        async with Agent(script, tools=[act], plugins=[Approval("ask", ask)], store=store) as later:
+            assert (await later.session.go_on()).reason == "completed"
+            assert later.results() == [f"act: {v.TOOL_NOT_STARTED}", "act: ok"]
+        assert len(set(asked_for)) == 2
+        turn.cancel()
+
+    run(scenario)

@@ -1,8 +1,13 @@
 """Asking a person about a call, on the terminal or through a pipe.
 
-The question goes to standard error, the answer comes as a line from standard input: y, n or a. While nobody is asked
-nothing is read, and the loop never waits for a read. On a terminal, what was typed before the question does not answer
-it; through a pipe it does.
+The question goes to standard error, the answer comes as a line from standard input:
+
+    y              yes, this once
+    c, p, d, a     yes, always: for this call, the words of a command, a directory, the tool; what is offered is shown
+    n [REASON]     no; the reason is told to the model
+
+While nobody is asked nothing is read, and the loop never waits for a read. On a terminal, what was typed before the
+question does not answer it; through a pipe it does.
 
 End of input is no: the call is denied, and the turn cancelled, for nobody is there any more.
 """
@@ -12,24 +17,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import termios
 
 from fencepost.apps.cli.outlet import Outlet
 from fencepost.apps.cli.plain import plain
 from fencepost.apps.cli.stop import END_OF_INPUT, Stop
+from fencepost.core import events as ev
 from fencepost.plugins.approval import Question, Verdict
 
 SHOWN = 2000
 """Characters of the arguments that are shown at most."""
 
-ANSWERS = {
-    "y": Verdict(allowed=True),
-    "yes": Verdict(allowed=True),
-    "n": Verdict(allowed=False),
-    "no": Verdict(allowed=False),
-    "a": Verdict(allowed=True, remember=True),
-    "always": Verdict(allowed=True, remember=True),
-}
+KEYS: dict[ev.Scope, str] = {"call": "c", "prefix": "p", "directory": "d", "tool": "a"}
+"""What is typed for each way to say "always"."""
+
+_NO = re.compile(r"no?(?:[\s,:;.]+(.*))?", re.IGNORECASE | re.DOTALL)
 
 UNANSWERED = Verdict(allowed=False, by="fencepost", reason="the turn was cancelled before there was an answer")
 
@@ -127,10 +130,22 @@ class Asker:
                 return Verdict(allowed=False, reason="standard input ended")
             if not self._lines.terminal:
                 self._out.put(f"{plain(line)}\n".encode(errors="replace"))  # what a terminal would have shown
-            verdict = ANSWERS.get(line.strip().lower())
+            verdict = answer(line, question)
             if verdict is not None:
                 return verdict
-            self._out.put(b"  please answer y, n or a: ")
+            self._out.put(f"  please answer {_listed(question)}: ".encode())
+
+
+def answer(line: str, question: Question) -> Verdict | None:
+    """What a line says to a question; None if it does not answer it."""
+    match = _NO.fullmatch(line.strip())
+    if match is not None:
+        return Verdict(allowed=False, reason=match[1] or "")
+    word = line.strip().lower()
+    if word in {"y", "yes"}:
+        return Verdict(allowed=True)
+    wanted = "a" if word == "always" else word
+    return next((choice.yes() for choice in question.choices if KEYS[choice.scope] == wanted), None)
 
 
 def wording(question: Question) -> str:
@@ -138,7 +153,13 @@ def wording(question: Question) -> str:
     arguments = plain(json.dumps(question.arguments, ensure_ascii=False, indent=2))
     cut = f"\n… {len(arguments) - SHOWN} more characters" if len(arguments) > SHOWN else ""
     shown = (arguments[:SHOWN] + cut).replace("\n", "\n    ")
+    always = "".join(f"  {KEYS[one.scope]}  yes, and always {plain(one.text)}\n" for one in question.choices)
     return (
         f"\napprove {plain(question.tool)}? {plain(question.reason)}\n    {shown}\n"
-        f"  [y]es, [n]o, [a]lways {plain(question.tool)} in this session: "
+        f"  y  yes, this once\n{always}  n  no; what you write behind it is told to the model\n"
+        f'  ("always" is for this session) {_listed(question)}? '
     )
+
+
+def _listed(question: Question) -> str:
+    return f"{', '.join(['y', *(KEYS[choice.scope] for choice in question.choices)])} or n"

@@ -219,7 +219,8 @@ class _Drawing:
 
     def _decided(self, event: ev.ApprovalDecided) -> None:
         said = "allowed" if event.allowed else "denied"
-        self._row(event, 3, f"{said} by {event.by}" + (", always" if event.remember else ""), marked=not event.allowed)
+        always = _always(event) if event.remember else ""
+        self._row(event, 3, f"{said} by {event.by}{always}", marked=not event.allowed)
 
     def _call(self, event: ev.ToolCall) -> None:
         inside = f" inside {event.parent}" if event.parent else ""
@@ -232,6 +233,11 @@ class _Drawing:
         sign = f"✗ {event.code}" if event.is_error else "✓"
         text = f"result {sign}  {_text(event.content)}{by}  [{event.call_id}]"
         self._row(event, 3, text, marked=event.is_error)
+
+
+def _always(event: ev.ApprovalDecided) -> str:
+    what = one_line(event.pattern, NARROW) if event.pattern else "this call" if event.scope == "call" else "this tool"
+    return f", always ({what})"
 
 
 def _text(content: tuple[ev.Block, ...] | tuple[ev.Text, ...]) -> str:
