@@ -84,11 +84,14 @@ def _against_the_world(agent: Agent, call: CallView) -> Iterator[str]:
 
 
 def _changed(agent: Agent, judged: Judged) -> Iterator[str]:
-    """A verdict that was given once stays; only missing bytes may turn `not_started` into doubt."""
+    """A verdict that was given once stays; only missing bytes may put `not_started` in doubt, and receipts end doubt."""
     now = judged.verdicts()
+    settled = {call.call_id for call in judged.view.calls if call.settled_by} if judged.view else set()
     doubt = judged.stored is not None and bool(judged.stored.evidence.blind_at)
     for call, before in agent.verdicts.items():
-        if now.get(call) != before and not (doubt and (before, now.get(call)) == ("not_started", "outcome_unknown")):
+        doubted = doubt and (before, now.get(call)) == ("not_started", "outcome_unknown")
+        learnt = before == "outcome_unknown" and call in settled
+        if now.get(call) != before and not doubted and not learnt:
             yield f"{call} was {before} and is {now.get(call)}"
     agent.verdicts = now
 
@@ -103,7 +106,7 @@ def live(agent: Agent, seconds: float | None) -> bool:
         seconds: None to let it finish.
 
     Raises:
-        RuntimeError: it ended badly, or one of its commands lives on.
+        RuntimeError: it ended badly, or one of its commands does not come to its end.
     """
     pid = agent.fork()
     if seconds is not None:
@@ -116,7 +119,7 @@ def live(agent: Agent, seconds: float | None) -> bool:
     deadline = time.monotonic() + PATIENCE
     while agent.commands():
         if time.monotonic() > deadline:
-            raise RuntimeError("a command outlives its agent")
+            raise RuntimeError("a command does not come to its end")
         time.sleep(0.002)
     return status != 0
 

@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,10 +22,14 @@ from pathlib import Path
 import pytest
 
 from fencepost.errors import UsageError
-from fencepost.plugins import shell_parent
+from fencepost.plugins import shell, shell_launch
 from fencepost.plugins.shell import EXIT, NOT_RUN, ShellRules, shell_tool
-from fencepost.plugins.shell_output import HEAD, TAIL, Transcript
+from fencepost.plugins.shell_output import Printed
+from fencepost.plugins.shell_printed import Kept
+from fencepost.plugins.shell_receipts import Attempt, attempts
+from fencepost.plugins.shell_record import HEAD, TAIL
 from fencepost.runtime.cancel import CancelSignal
+from fencepost.runtime.replies import NotStarted
 from fencepost.runtime.schema import validate
 from fencepost.runtime.tools import CallContext, Tool, ToolReply
 
@@ -65,6 +68,12 @@ class Desk:
     def log(self) -> Path:
         return self.files / f"{self.call_id}.log"
 
+    @property
+    def attempt(self) -> Attempt:
+        """The only run of the call, from its receipts."""
+        (only,) = attempts(self.files, self.call_id)
+        return only
+
     def survivors(self) -> list[int]:
         mark = f"FENCEPOST_CALL_ID={self.call_id}\0".encode()
         found = []
@@ -74,13 +83,6 @@ class Desk:
                     if mark in (entry / "environ").read_bytes() + b"\0":
                         found.append(int(entry.name))
         return found
-
-
-def command_of(pid: int) -> bytes:
-    """The command line of a process; nothing if it is gone meanwhile."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
 
 
 @pytest.fixture
@@ -227,7 +229,7 @@ def test_200_megabytes_of_output_do_not_stay_in_memory(desk: Desk) -> None:
     )
     command = "head -c 200000000 /dev/zero"
     done = subprocess.run(
-        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command],
+        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command, "finish"],
         capture_output=True,
         check=True,
     )
@@ -238,26 +240,73 @@ def test_200_megabytes_of_output_do_not_stay_in_memory(desk: Desk) -> None:
 
 
 def test_a_cut_never_splits_a_character_and_the_count_is_right(tmp_path: Path) -> None:
-    whole = "€" * 20_000
-
-    async def go() -> str:
-        transcript = Transcript(tmp_path / "out.log")
-        for start in range(0, 60_000, 100):
-            await transcript.add(whole.encode()[start : start + 100])
-        transcript.close()
-        return transcript.text
-
-    text = asyncio.run(go())
+    whole, path = "€" * 20_000, tmp_path / "out.log"
+    kept = Kept(str(path))
+    for start in range(0, 60_000, 100):
+        kept.add(whole.encode()[start : start + 100])
+    kept.settle()
+    text = Printed.in_file(path, 0).text
     assert "\ufffd" not in text
     head, count, tail = re.fullmatch(r"(€+)\n\[… (\d+) bytes .*\]\n(€+)", text).groups()  # type: ignore[union-attr]
     assert len(head.encode()) + int(count) + len(tail.encode()) == 60_000
 
 
+@pytest.mark.parametrize("size", [0, 5, HEAD, HEAD + 7, HEAD + TAIL, HEAD + TAIL + 1, 100_000])
+def test_the_file_and_the_receipt_tell_the_same(desk: Desk, size: int) -> None:
+    reply = desk.run(f"head -c {size} /dev/urandom")
+    done = desk.attempt.done
+    assert done is not None
+    assert Printed.in_file(desk.log, 0) == done.printed(desk.log)
+    assert reply.text == (done.printed(desk.log).text or "(no output)")
+
+
 def test_a_file_that_cannot_be_written_is_told_and_fails_nothing(desk: Desk) -> None:
-    desk.files.write_text("a file where the directory should be")
+    desk.log.mkdir(parents=True)
     reply = desk.run("seq 100000")
     assert not reply.is_error
     assert f"they could not be kept in {desk.log}: " in reply.text
+
+
+def test_without_a_place_for_its_receipt_nothing_is_run(desk: Desk) -> None:
+    desk.files.write_text("a file where the directory should be")
+    reply = desk.run("touch effect")
+    assert (reply.is_error, reply.code) == (True, NOT_RUN)
+    assert reply.text == (
+        "The command could not be started: "
+        f"its receipt could not be written to {desk.files / 'receipts'}: Not a directory."
+    )
+    assert not (desk.cwd / "effect").exists()
+
+
+def test_receipts_are_private(desk: Desk) -> None:
+    desk.run("echo x")
+    place = desk.files / "receipts"
+    assert place.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
+
+
+def test_a_slow_listener_holds_nothing_up_and_is_told_what_it_missed(desk: Desk) -> None:
+    """The agent's loop stands still while the command prints more than can wait for it."""
+
+    def hear(text: str) -> None:
+        if not desk.heard:
+            until(lambda: desk.log.exists() and desk.log.stat().st_size == 3_000_000, "all is in the file")
+        desk.heard.append(text)
+
+    desk.progress = hear
+    reply = desk.run("head -c 3000000 /dev/zero")
+    assert "all 3000000 bytes are in" in reply.text
+    assert re.search(r"\n\[… \d+ bytes are not shown here …\]\n", "".join(desk.heard))
+
+
+def test_what_a_listener_raises_ends_the_command_and_is_raised(desk: Desk) -> None:
+    def hear(text: str) -> None:
+        raise RuntimeError("deaf")
+
+    desk.progress = hear
+    with pytest.raises(RuntimeError, match="deaf"):
+        desk.run("echo x; sleep 1000")
+    until(lambda: not desk.survivors(), "the command is gone")
 
 
 # --- the end of a call is the end of the command ----------------------------------------------------------------
@@ -320,6 +369,15 @@ def test_a_cancel_ends_everything_and_the_outcome_is_unknown(desk: Desk) -> None
     assert desk.survivors() == []
 
 
+def test_what_is_cancelled_before_it_is_let_go_has_not_started(desk: Desk) -> None:
+    desk.cancel.set("user")
+    with pytest.raises(NotStarted):
+        desk.run("touch effect")
+    until(lambda: list(desk.files.glob("receipts/*.done")), "it is withdrawn")
+    assert desk.attempt.done.outcome == "withdrawn"  # type: ignore[union-attr]
+    assert not (desk.cwd / "effect").exists()
+
+
 @linux
 def test_a_call_whose_task_is_stopped_leaves_nothing(desk: Desk) -> None:
     async def go() -> None:
@@ -360,12 +418,8 @@ def zombies() -> list[int]:
     return found
 
 
-def writers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if "shell" in thread.name]
-
-
 @linux
-def test_calls_leak_no_descriptor_task_thread_or_zombie(desk: Desk) -> None:
+def test_calls_leak_no_descriptor_task_or_zombie(desk: Desk) -> None:
     def held() -> int:
         return len(os.listdir("/proc/self/fd"))
 
@@ -383,42 +437,52 @@ def test_calls_leak_no_descriptor_task_thread_or_zombie(desk: Desk) -> None:
         await asyncio.sleep(0)
         unborn.cancel()
         await asyncio.wait({unborn})
-        for _ in range(2):
+        for _ in range(5):
             await asyncio.sleep(0)  # the callbacks of what is done
         assert asyncio.all_tasks() == tasks
         assert zombies() == []
-        # A writer's thread closes its file and ends after the call, at its own pace.
-        await asyncio.to_thread(until, lambda: held() <= before, "files are closed")
-        await asyncio.to_thread(until, lambda: not writers(), "threads are gone")
+        assert held() <= before
 
     asyncio.run(go())
 
 
-# --- the end of the agent is the end of the command -------------------------------------------------------------
+# --- the end of the agent -----------------------------------------------------------------------------------------
 
 AGENT = textwrap.dedent(
     """
     import asyncio, os, sys
     from pathlib import Path
-    from fencepost.plugins.shell import shell_tool
+    from fencepost.plugins.shell import ShellRules, shell_tool
     from fencepost.runtime.cancel import CancelSignal
     from fencepost.runtime.tools import CallContext
 
     async def main(progress):
-        call_id, cwd, files, command = sys.argv[1:5]
+        call_id, cwd, files, command, on_crash = sys.argv[1:6]
         context = CallContext(call_id, "s1", Path(cwd), CancelSignal(), progress, Path(files))
-        return await shell_tool().body(context, {"command": command, "timeout": None})
+        tool = shell_tool(rules=ShellRules(on_crash=on_crash))
+        return await tool.body(context, {"command": command, "timeout": None})
     """
 )
 
 SAY = "\nasyncio.run(main(lambda text: print(text, end='', flush=True)))\n"
-FORKED = "\nif os.fork() == 0:\n    import time\n    time.sleep(60)\n" + SAY
-"""Here a sibling holds copies of all descriptors of the agent: the lifeline stays open when the agent dies."""
+FORKS = (
+    AGENT
+    + """
+def progress(text):
+    if os.fork() == 0:
+        os.close(1)
+        import time
+        time.sleep(60)
+    print(text, end='', flush=True)
+asyncio.run(main(progress))
+"""
+)
+"""Here a sibling holds copies of all descriptors of the agent: they stay open when the agent dies."""
 
 
-def agent(desk: Desk, command: str, script: str = AGENT + SAY) -> subprocess.Popen[bytes]:
+def agent(desk: Desk, command: str, script: str = AGENT + SAY, on_crash: str = "end") -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command],
+        [sys.executable, "-c", script, desk.call_id, str(desk.cwd), str(desk.files), command, on_crash],
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
@@ -446,15 +510,15 @@ AT_WORK = {
 
 @linux
 @pytest.mark.parametrize("command", AT_WORK.values(), ids=AT_WORK)
-def test_a_command_dies_with_its_killed_agent_and_acts_no_more(desk: Desk, command: str) -> None:
+def test_a_command_can_be_made_to_die_with_its_killed_agent(desk: Desk, command: str) -> None:
     kill_at_first_output(agent(desk, command))
     until(lambda: not desk.survivors(), "every process of the call is gone")
     assert not (desk.cwd / "effect").exists()
 
 
 @linux
-def test_the_death_signal_works_where_a_forked_sibling_keeps_the_lifeline_open(desk: Desk) -> None:
-    process = agent(desk, "setsid sleep 1000 & echo begun; sleep 1; touch effect", AGENT + FORKED)
+def test_its_death_is_noticed_where_a_forked_sibling_keeps_its_descriptors_open(desk: Desk) -> None:
+    process = agent(desk, "setsid sleep 1000 & echo begun; sleep 1; touch effect", FORKS)
     kill_at_first_output(process)
     until(lambda: not desk.survivors(), "every process of the call is gone")
     assert not (desk.cwd / "effect").exists()
@@ -462,85 +526,167 @@ def test_the_death_signal_works_where_a_forked_sibling_keeps_the_lifeline_open(d
 
 
 @linux
-def test_a_lifeline_that_ends_while_the_command_starts_leaves_nothing(desk: Desk) -> None:
-    """The end comes before, while and after the command gets a session of its own; none of them lets it slip."""
-    for _ in range(40):
-        subprocess.run(
-            [
-                sys.executable,
-                "-I",
-                "-S",
-                shell_parent.__file__,
-                str(os.getpid()),
-                "/bin/sh",
-                "-c",
-                "sleep 0.2; touch effect",
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "FENCEPOST_CALL_ID": desk.call_id},
-            cwd=desk.cwd,
-            start_new_session=True,
-            check=True,
-        )
-        assert desk.survivors() == []
-    assert not (desk.cwd / "effect").exists()
+def test_a_forked_child_of_an_agent_has_commands_of_its_own(desk: Desk) -> None:
+    """The launcher is its parent's, and would not see the child's death."""
+    warm = "\nsys.argv[4] = 'true'\nasyncio.run(main(lambda text: None))\nsys.argv[4] = command\n"
+    fork = "\npid = os.fork()\nif pid:\n    print(pid, flush=True)\n    os.waitpid(pid, 0)\n    sys.exit()\n"
+    script = AGENT + "\ncommand = sys.argv[4]\n" + warm + fork + SAY
+    process = agent(desk, "echo begun; sleep 1000; touch effect", script)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert process.stdout.readline() == b"begun\n"
+    os.kill(child, signal.SIGKILL)
+    until(lambda: not desk.survivors(), "every process of the call is gone")
+    process.stdout.close()
+    process.wait()
 
 
 @linux
-def test_when_the_tiny_parent_is_killed_the_command_dies_and_the_outcome_is_unknown(desk: Desk) -> None:
-    def kill_parent(text: str) -> None:
-        (parent,) = [pid for pid in desk.survivors() if b"shell_parent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        os.kill(parent, signal.SIGKILL)
+def test_a_command_runs_to_its_end_when_its_agent_is_killed(desk: Desk) -> None:
+    command = "echo begun; until [ -e go ]; do sleep 0.01; done; echo went on; exit 3"
+    kill_at_first_output(agent(desk, command, on_crash="finish"))
+    (desk.cwd / "go").touch()
+    until(lambda: desk.attempt.done, "its receipt is there")
+    done = desk.attempt.done
+    assert done is not None
+    assert (done.outcome, done.code) == ("exited", 3)
+    assert done.printed(desk.log).text == "begun\nwent on\n" == desk.log.read_text()
+    until(lambda: not desk.survivors(), "every process of the call is gone")
 
-    desk.progress = kill_parent
+
+@linux
+def test_what_it_leaves_behind_is_ended_then_too(desk: Desk) -> None:
+    command = "setsid sleep 1000 & echo begun; until [ -e go ]; do sleep 0.01; done"
+    kill_at_first_output(agent(desk, command, on_crash="finish"))
+    (desk.cwd / "go").touch()
+    until(lambda: desk.attempt.done, "its receipt is there")
+    assert desk.attempt.done.left  # type: ignore[union-attr]
+    assert desk.survivors() == []
+
+
+@linux
+def test_its_time_runs_out_then_too(desk: Desk) -> None:
+    script = AGENT.replace('"timeout": None', '"timeout": 0.5') + SAY
+    kill_at_first_output(agent(desk, "echo begun; sleep 1000; touch effect", script, on_crash="finish"))
+    until(lambda: desk.attempt.done, "its receipt is there")
+    assert desk.attempt.done.why == "the command was ended after 0.5 s"  # type: ignore[union-attr]
+    assert desk.survivors() == []
+
+
+@linux
+@pytest.mark.parametrize("on_crash", ["finish", "end"])
+def test_a_loop_that_is_thrown_away_ends_its_commands(desk: Desk, on_crash: str) -> None:
+    """The agent lives, but nobody in it will ever give an order again."""
+    throw = (
+        "\nloop = asyncio.new_event_loop()\n"
+        "task = loop.create_task(main(lambda text: (print(text, end='', flush=True), loop.stop())))\n"
+        "loop.run_forever()\nos.closerange(3, 100)\nimport time\ntime.sleep(1000)\n"
+    )
+    process = agent(desk, "echo begun; sleep 1000; touch effect", AGENT + throw, on_crash)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begun\n"
+    until(lambda: not desk.survivors(), "every process of the call is gone")
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+# --- the processes between ----------------------------------------------------------------------------------------
+
+
+@linux
+def test_when_the_supervisor_is_killed_the_command_dies_and_the_outcome_is_unknown(desk: Desk) -> None:
+    desk.progress = lambda text: os.kill(desk.attempt.started.supervisor.pid, signal.SIGKILL)
     reply = desk.run("sleep 1000 & echo begun; sleep 1000; touch effect")
     assert reply.unknown
     assert reply.text == "the process that watched over the command was killed"
+    assert reply.detail == "It had printed:\nbegun\n"
     until(lambda: not desk.survivors(), "the command and its group are gone")
     assert not (desk.cwd / "effect").exists()
 
 
 @linux
-def test_signals_from_elsewhere_do_not_make_the_tiny_parent_end_the_command(desk: Desk) -> None:
+def test_a_stopped_supervisor_is_not_waited_for_for_ever(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.plugins.shell_group.STUCK_AFTER", 0.1)
+    monkeypatch.setattr("fencepost.plugins.shell.STUCK_AFTER", 0.1)
+    desk.progress = lambda text: os.kill(desk.attempt.started.supervisor.pid, signal.SIGSTOP)
+    reply = desk.run("echo begun; sleep 1000", timeout=0.1, tool=shell_tool(rules=ShellRules(grace=0.1)))
+    assert reply.unknown
+    until(lambda: not desk.survivors(), "the command is gone")
+
+
+@linux
+def test_signals_from_elsewhere_do_not_make_the_supervisor_end_the_command(desk: Desk) -> None:
     def disturb(text: str) -> None:
         if text == "begun\n":
-            (parent,) = [pid for pid in desk.survivors() if b"shell_parent" in command_of(pid)]
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                os.kill(parent, number)
+                os.kill(desk.attempt.started.supervisor.pid, number)
             (desk.cwd / "go").touch()
 
     desk.progress = disturb
     assert desk.run("echo begun; until [ -e go ]; do sleep 0.01; done; echo end") == ToolReply("begun\nend\n")
 
 
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[shell_launch.Launcher]:
+    """A launcher of the test's own."""
+    made = shell_launch.Launcher()
+    monkeypatch.setattr(shell, "LAUNCHER", made)
+    yield made
+    if made._socket is not None:
+        made._bury()
+
+
 @linux
-def test_without_help_from_the_kernel_the_lifeline_ends_the_group(desk: Desk) -> None:
-    """As on systems that have neither a death signal nor adoption: the group, and what is in it, still dies."""
-    script = (
-        f"import runpy, sys; sys.platform = 'other'; runpy.run_path({shell_parent.__file__!r}, run_name='__main__')"
-    )
-    environment = {**os.environ, "FENCEPOST_CALL_ID": desk.call_id}
-    command = "sleep 1000 & echo begun; sleep 1000; touch effect"
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, str(os.getpid()), "/bin/sh", "-c", command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        cwd=desk.cwd,
-        start_new_session=True,
-    )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    assert parent.stderr is not None
-    assert parent.stderr.readline().startswith(b"pid ")
-    assert parent.stdout.readline() == b"begun\n"
-    parent.stdin.close()
-    parent.wait()
+def test_the_supervisors_of_a_killed_launcher_live_on_and_the_next_command_gets_another(
+    desk: Desk, launcher: shell_launch.Launcher
+) -> None:
+    desk.progress = lambda text: os.kill(launcher._pid, signal.SIGKILL)
+    assert desk.run("echo begun; sleep 0.1; echo end") == ToolReply("begun\nend\n")
+    first, desk.progress = launcher._pid, desk.heard.append
+    assert desk.run("echo again") == ToolReply("again\n")
+    assert launcher._pid != first
+
+
+@linux
+def test_a_stopped_launcher_ends_in_a_clear_refusal_and_starts_nothing_later(
+    desk: Desk, launcher: shell_launch.Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.plugins.shell.START_WITHIN", 0.1)
+    desk.run("true")
+    os.kill(launcher._pid, signal.SIGSTOP)
+    reply = desk.run("touch effect")
+    assert reply.text == "The command could not be started: the process that starts commands does not answer."
+    assert (reply.is_error, reply.code) == (True, NOT_RUN)
+    os.kill(launcher._pid, signal.SIGCONT)
+    assert desk.run("true") == ToolReply("(no output)")  # so it has served the one before
+    assert not (desk.cwd / "effect").exists()
+
+
+@linux
+def test_the_launcher_ends_with_its_agent(desk: Desk) -> None:
+    script = AGENT + "\nasyncio.run(main(lambda text: None))\nfrom fencepost.plugins.shell_launch import LAUNCHER\n"
+    process = agent(desk, "true", script + "print(LAUNCHER._pid, flush=True)\nimport time\ntime.sleep(1000)\n")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    assert Path(f"/proc/{pid}/comm").read_text() == "fencepost-shell\n"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    until(lambda: not Path(f"/proc/{pid}").exists(), "the launcher is gone")
+
+
+@linux
+def test_a_call_runs_without_help_from_the_kernel(
+    desk: Desk, launcher: shell_launch.Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on systems that have neither a death signal nor adoption: the group, and what is in it, still ends."""
+    other = shell_launch._START.replace("import sys; ", "import sys; sys.platform = 'other'; ", 1)
+    monkeypatch.setattr(shell_launch, "_START", other)
+    assert desk.run("echo x; exit 3").text == "x\n[exit code 3]"
+    reply = desk.run("sleep 1000 & echo begun; sleep 1000; touch effect", timeout=0.2)
+    assert reply.unknown
     until(lambda: not desk.survivors(), "the group is gone")
-    assert parent.stderr.read() == b""
-    parent.stdout.close()
-    parent.stderr.close()
+    assert desk.run("sleep 1000 & echo on").text == "on\n[what it had left running in the background was ended]"
+    until(lambda: not desk.survivors(), "the group is gone")
     assert not (desk.cwd / "effect").exists()

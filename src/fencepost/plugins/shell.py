@@ -5,11 +5,13 @@
     output      stdout and stderr as one stream: to people as it comes, bounded to the model, all of it in a file
     end         whatever the command started ends with the call, also in the background: a result means that
                 nothing of the call still acts. Who needs a server running starts it outside.
-    crash       when this process is killed, the command and all that it started are killed (see `shell_parent`)
+    crash       when this process is killed, the command runs on to its end (`finish`) or is ended too (`end`); either
+                way a receipt says how it ended, and `settle` reads it
 
     exit code 0                         its output
     another code, or a signal           an error, code `EXIT`, which names code or signal
     time ran out, turn was cancelled    everything is ended, then `unknown`: nobody can say how far it got
+    no process, or no receipt           an error, code `NOT_RUN`: without a durable started record nothing is let go
 
 The command finds its call in FENCEPOST_CALL_ID and FENCEPOST_SESSION_ID: the keys for whatever it acts on.
 
@@ -19,6 +21,7 @@ What this module refuses to be: a sandbox. The command may do what this process 
 from __future__ import annotations
 
 import asyncio
+import codecs
 import errno
 import os
 import shutil
@@ -31,14 +34,18 @@ from msgspec import Meta
 
 from fencepost.core.events import ToolSpec
 from fencepost.errors import UsageError
-from fencepost.plugins.shell_group import STUCK_AFTER, Broken, CommandGroup, Exit
-from fencepost.plugins.shell_output import Transcript
+from fencepost.plugins import shell_alive as alive
+from fencepost.plugins.shell_group import START_WITHIN, STUCK_AFTER, CommandGroup, Ready, Refused
+from fencepost.plugins.shell_launch import LAUNCHER
+from fencepost.plugins.shell_output import Printed
+from fencepost.plugins.shell_receipts import DIRECTORY, OnCrash, attempts, output_of
+from fencepost.plugins.shell_reply import EXIT, NOT_RUN, reply_of
+from fencepost.plugins.shell_settle import settle, tidy
+from fencepost.runtime.replies import NotStarted
 from fencepost.runtime.schema import parameters_of
 from fencepost.runtime.tools import CallContext, Tool, ToolReply
 
-EXIT = "EXIT"
-NOT_RUN = "NOT_RUN"
-"""Codes of error results: the command ended badly; it could not be started."""
+__all__ = ["EXIT", "NOT_RUN", "ShellRules", "shell_tool"]
 
 TIMEOUT = 120.0
 TIMEOUT_LIMIT = 3600.0
@@ -53,12 +60,14 @@ class ShellRules(msgspec.Struct, frozen=True):
         grace: from SIGTERM to SIGKILL when time ran out.
         short_grace: the same when someone waits: the turn was cancelled, or the command exited and left others.
         linger: how long those others may take to end by themselves before that.
+        on_crash: what becomes of a command when this process is killed: it runs to its end, or ends too.
     """
 
     shell: str = ""
     grace: float = 2.0
     short_grace: float = 0.3
     linger: float = 0.2
+    on_crash: OnCrash = "finish"
 
 
 DEFAULT_RULES = ShellRules()
@@ -90,9 +99,10 @@ def shell_tool(
     async def body(context: CallContext, arguments: dict[str, Any]) -> ToolReply:
         asked = arguments.get("timeout")
         timeout = timeout_default if asked is None else float(asked)
-        return await _Run(context, rules).reply([shell, "-c", arguments["command"]], timeout)
+        return await _Run(context, rules, [shell, "-c", arguments["command"]], timeout).reply()
 
-    return Tool(spec=_spec(shell, timeout_default, timeout_limit), body=body, effect="write")
+    spec = _spec(shell, timeout_default, timeout_limit)
+    return Tool(spec=spec, body=body, effect="write", settle=settle, tidy=tidy)
 
 
 def _find_shell() -> str:
@@ -119,114 +129,125 @@ def _spec(shell: str, timeout: float, limit: float) -> ToolSpec:
     return ToolSpec("shell", text, parameters_of(arguments))
 
 
-class _Stopped(msgspec.Struct, frozen=True):
-    """It did not end by itself: why, as half a sentence, and seconds from SIGTERM to SIGKILL."""
-
-    why: str
-    grace: float
-
-
 class _Run:
     """One call."""
 
-    def __init__(self, context: CallContext, rules: ShellRules) -> None:
+    def __init__(self, context: CallContext, rules: ShellRules, argv: list[str], timeout: float) -> None:
         self._context = context
         self._rules = rules
-        self._output = Transcript(context.files / f"{context.call_id}.log")
+        self._argv = argv
+        self._timeout = timeout
+        self._path = output_of(context.files, context.call_id)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    async def reply(self, argv: list[str], timeout: float) -> ToolReply:
+    async def reply(self) -> ToolReply:
         try:
-            group = CommandGroup.start(argv, self._context.cwd, self._environment())
+            group = await CommandGroup.order(LAUNCHER, self._order(), self._hear)
         except (OSError, ValueError) as error:
-            self._output.close()
-            return ToolReply(self._why_not(error, argv), is_error=True, code=NOT_RUN)
-        reading = asyncio.create_task(self._read(group), name="shell output")
-        reading.add_done_callback(lambda _: self._put_away(group))
+            return self._not_run(error)
         try:
-            ended = await self._ended(group, timeout)
-            await self._clear(group, ended)
-            await reading
+            ready = await self._ready(group)
+            if not isinstance(ready, Ready):
+                return self._not_run(ready)
+            group.go()
+            return await self._ended(group, ready)
         except asyncio.CancelledError:
-            await group.end(0)
+            await group.end()
             raise
         finally:
-            group.kill()
-            reading.cancel()
-        return self._says(ended)
+            group.close()
 
-    def _put_away(self, group: CommandGroup) -> None:
-        group.close_output()
-        self._output.close()
+    def _order(self) -> dict[str, Any]:
+        """What the supervisor has to know. Bytes travel as characters of the same number."""
+        context, rules = self._context, self._rules
+        ids = {"FENCEPOST_CALL_ID": context.call_id, "FENCEPOST_SESSION_ID": context.session_id}
+        environment = {_bytes(name): _bytes(text) for name, text in {**os.environ, **ids}.items()}
+        return {
+            "call_id": context.call_id,
+            "session_id": context.session_id,
+            "argv": [_bytes(text) for text in self._argv],
+            "environment": environment,
+            "cwd": _bytes(str(context.cwd)),
+            "files": _bytes(str(context.files.absolute())),
+            "timeout": self._timeout,
+            "grace": rules.grace,
+            "short_grace": rules.short_grace,
+            "linger": rules.linger,
+            "on_crash": rules.on_crash,
+        }
 
-    def _environment(self) -> dict[str, str]:
-        ids = {"FENCEPOST_CALL_ID": self._context.call_id, "FENCEPOST_SESSION_ID": self._context.session_id}
-        return {**os.environ, **ids}
+    def _hear(self, piece: bytes) -> None:
+        text = self._decoder.decode(piece)
+        if text:
+            self._context.progress(text)
 
-    async def _read(self, group: CommandGroup) -> None:
-        async for piece in group.pieces():
-            text = await self._output.add(piece)
-            if text:
-                self._context.progress(text)
+    async def _ready(self, group: CommandGroup) -> Ready | Refused | None:
+        """Wait for the started record, and look at the cancel signal again."""
+        await self._first(group.ready, START_WITHIN)
+        if self._context.cancel.cancelled:
+            raise NotStarted("the turn was cancelled before the command was let go")
+        return group.ready.result() if group.ready.done() else None
 
-    async def _ended(self, group: CommandGroup, timeout: float) -> Exit | Broken | _Stopped:
-        cancelled = asyncio.ensure_future(self._context.cancel.wait())
-        racing: set[asyncio.Future[Any]] = {group.exited, cancelled}
+    async def _ended(self, group: CommandGroup, ready: Ready) -> ToolReply:
+        rules = self._rules
+        patience = self._timeout + rules.grace + rules.linger + rules.short_grace + STUCK_AFTER
+        await self._first(group.done, patience)
+        if not group.done.done():
+            if self._context.cancel.cancelled:
+                group.cancel()
+                await group.over(rules.short_grace + STUCK_AFTER)
+            await group.end()
+        done = group.done.result() if group.done.done() else None
+        if done is None:
+            return self._left_alone(ready)
+        if done.outcome == "refused":
+            return self._not_run(OSError(done.errno, done.why))
+        return reply_of(done, done.printed(self._path))
+
+    async def _first(self, future: asyncio.Future[Any], timeout: float) -> None:
+        """Wait for a future, the cancel signal or the time."""
+        cancelled = self._context.cancel.waiter()
         try:
-            await asyncio.wait(racing, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({future, cancelled}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             cancelled.cancel()
-        if group.exited.done():
-            return group.exited.result()
-        if self._context.cancel.cancelled:
-            return _Stopped("the command was ended because the turn was cancelled", self._rules.short_grace)
-        return _Stopped(f"the command was ended after {timeout:g} s", self._rules.grace)
 
-    async def _clear(self, group: CommandGroup, ended: Exit | Broken | _Stopped) -> None:
-        """Return when nothing of the command lives any more."""
-        if isinstance(ended, _Stopped):
-            await group.end(ended.grace)
-        elif not await group.gone(self._rules.linger if isinstance(ended, Exit) and ended.left else STUCK_AFTER):
-            await group.end(self._rules.short_grace)
+    def _left_alone(self, ready: Ready) -> ToolReply:
+        """The supervisor was killed. The command died with it; what it had in the background is ended here."""
+        try:
+            for attempt in attempts(self._context.files, self._context.call_id):
+                for process in alive.members(attempt.started):
+                    alive.signal_to(process, signal.SIGKILL)
+            printed = Printed.in_file(self._path, ready.offset).at_length
+        except (OSError, msgspec.DecodeError):
+            printed = ""  # what cannot be read cannot be told
+        return ToolReply("the process that watched over the command was killed", unknown=True, detail=printed)
 
-    # --- what the model reads -----------------------------------------------------------------------------------
+    def _not_run(self, cause: OSError | ValueError | Refused | None) -> ToolReply:
+        return ToolReply(f"The command could not be started: {self._why_not(cause)}.", is_error=True, code=NOT_RUN)
 
-    def _says(self, ended: Exit | Broken | _Stopped) -> ToolReply:
-        if isinstance(ended, Exit):
-            return self._finished(ended)
-        if isinstance(ended, Broken) and not ended.started:
-            return ToolReply(f"The command could not be started: {ended.why}.", is_error=True, code=NOT_RUN)
-        printed = f"It had printed:\n{self._output.text}" if self._output.total else "It had printed nothing."
-        return ToolReply(ended.why, unknown=True, detail=printed)
-
-    def _finished(self, ended: Exit) -> ToolReply:
-        notes = []
-        if ended.code != 0:
-            notes.append(f"[{_named(ended.code)}]")
-        if ended.left:
-            notes.append("[what it had left running in the background was ended]")
-        text = self._output.text
-        if not text:
-            text = "(no output)"
-        if notes:
-            text = "\n".join([text.removesuffix("\n"), *notes])
-        return ToolReply(text, is_error=ended.code != 0, code=EXIT if ended.code != 0 else "")
-
-    def _why_not(self, error: OSError | ValueError, argv: list[str]) -> str:
-        why = str(error)
-        if isinstance(error, ValueError):
-            why = "it holds a character that no command line can hold (NUL, or half of a surrogate pair)"
-        elif error.errno == errno.E2BIG:
-            why = f"its {len(argv[-1])} characters are too long for a command line; write them to a file and run that"
-        elif not self._context.cwd.is_dir():
-            why = f"the working directory {self._context.cwd} does not exist"
-        return f"The command could not be started: {why}."
+    def _why_not(self, cause: OSError | ValueError | Refused | None) -> str:
+        if cause is None:
+            return "the process that starts commands does not answer"
+        if isinstance(cause, ValueError):
+            return "it holds a character that no command line can hold (NUL, or half of a surrogate pair)"
+        if isinstance(cause, Refused) and cause.about == "receipt":
+            return f"its receipt could not be written to {self._context.files / DIRECTORY}: {cause.why}"
+        if cause.errno == errno.E2BIG:
+            size = len(self._argv[-1])
+            return f"its {size} characters are too long for a command line; write them to a file and run that"
+        if not self._context.cwd.is_dir():
+            return f"the working directory {self._context.cwd} does not exist"
+        return cause.why if isinstance(cause, Refused) else str(cause)
 
 
-def _named(code: int) -> str:
-    """An exit code, or the signal behind it, in words."""
-    number = -code if code < 0 else code - 128
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return f"exit code {code}" if code > 0 else f"ended by signal {number}"
-    return f"ended by {name}, signal {number}" if code < 0 else f"exit code {code}, which stands for {name}"
+def _bytes(text: str) -> str:
+    """Text as the system takes it, in a form that JSON carries.
+
+    Raises:
+        ValueError: the system cannot take it.
+    """
+    data = os.fsencode(text)
+    if b"\0" in data:
+        raise ValueError("a NUL character")
+    return data.decode("latin-1")

@@ -1,91 +1,72 @@
-"""What a command printed: the beginning and the end for the model, all of it in a file, pieces as text for people.
+"""What a command printed, as the model reads it: all of it, or its beginning and its end with a line between.
 
-Memory is bounded whatever is printed. The file is written in a thread of its own, so that a slow disk does not stop
-the loop, and the next piece is not read before the last one is written, so that a fast command waits for the disk.
-A file that cannot be written is told to the model and never fails the command.
+The same for a command that just ended, for one whose receipt was found after a crash, and for one that left only its
+file.
 """
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HEAD = 8_192
-"""Bytes of the beginning that the model gets."""
-TAIL = 24_576
-"""Bytes of the end that the model gets."""
-COPY_LIMIT = 1 << 30
-"""Bytes that the file takes at most."""
+import msgspec
+
+from fencepost.plugins.shell_record import HEAD, TAIL
+
+LAST_LINES = 10
+LAST_BYTES = 1000
+"""How much of the end is told where it has to be short."""
 
 
-class Transcript:
+class Printed(msgspec.Struct, frozen=True):
     """The output of one command.
 
-    Args:
-        path: the file with everything; made with the first byte. One that is there is added to: the same call may
-            be run again under its id.
+    Attributes:
+        path: the file with everything.
+        total: bytes that it printed.
+        kept: bytes of them that are in the file.
+        trouble: why not all of them are; empty if they are.
+        head: its first `HEAD` bytes.
+        tail: its last `TAIL` bytes, those in `head` left out.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.total = 0
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._stream = codecs.getincrementaldecoder("utf-8")("replace")
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="shell output")
-        self._file: int | None = None
-        self._copied = 0
-        self._trouble = ""
+    path: Path
+    total: int = 0
+    kept: int = 0
+    trouble: str = ""
+    head: bytes = b""
+    tail: bytes = b""
 
-    async def add(self, piece: bytes) -> str:
-        """Take the next piece; returns it as text, without a character that is not whole yet."""
-        self.total += len(piece)
-        room = HEAD - len(self._head)
-        self._head += piece[:room]
-        self._tail += piece[room:] if room > 0 else piece
-        if len(self._tail) > TAIL:
-            del self._tail[:-TAIL]
-        if not self._trouble:
-            await asyncio.get_running_loop().run_in_executor(self._writer, self._copy, piece)
-        return self._stream.decode(piece)
+    @classmethod
+    def in_file(cls, path: Path, offset: int) -> Printed:
+        """What the file says where nothing else does.
 
-    def close(self) -> None:
-        """Let the file go; what was handed to the thread is still written. Idempotent."""
-        self._writer.submit(self._close_file)
-        self._writer.shutdown(wait=False)
+        Args:
+            path: the file; it may be missing.
+            offset: where in it the command began.
 
-    def _copy(self, piece: bytes) -> None:
+        Raises:
+            OSError: it cannot be read.
+        """
         try:
-            if self._file is None:
-                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            rest = memoryview(piece)[: COPY_LIMIT - self._copied]
-            while rest:
-                written = os.write(self._file, rest)
-                self._copied += written
-                rest = rest[written:]
-            if self._copied >= COPY_LIMIT:
-                self._trouble = "it reached its limit"
-        except OSError as error:
-            self._trouble = error.strerror or str(error)
-
-    def _close_file(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
-
-    # --- for the model ------------------------------------------------------------------------------------------
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return cls(path)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor is no path
+            total = max(0, os.fstat(descriptor).st_size - offset)
+            file.seek(offset)
+            head = file.read(min(HEAD, total))
+            file.seek(offset + max(len(head), total - TAIL))
+            return cls(path, total, total, "", head, file.read(TAIL))
 
     @property
     def text(self) -> str:
         """The output, or its beginning and its end with a line between that says what is left out and where it is."""
         if self.total <= HEAD + TAIL:
-            return bytes(self._head + self._tail).decode("utf-8", "replace")
-        head, cut = _whole_characters(self._head)
-        tail, start = _from_first_character(self._tail)
+            return (self.head + self.tail).decode("utf-8", "replace")
+        head, cut = _whole_characters(self.head)
+        tail, start = _from_first_character(self.tail)
         left_out = self.total - HEAD - TAIL + cut + start
         line_end = "" if head.endswith("\n") else "\n"
         return f"{head}{line_end}[… {left_out} bytes are left out here; {self.whereabouts} …]\n{tail}"
@@ -93,23 +74,38 @@ class Transcript:
     @property
     def whereabouts(self) -> str:
         """Where all of the output is."""
-        if not self._trouble:
+        if not self.trouble:
             return f"all {self.total} bytes are in {self.path}"
-        if not self._copied:
-            return f"they could not be kept in {self.path}: {self._trouble}"
-        return f"the first {self._copied} of {self.total} bytes are in {self.path}, then {self._trouble}"
+        if not self.kept:
+            return f"they could not be kept in {self.path}: {self.trouble}"
+        return f"the first {self.kept} of {self.total} bytes are in {self.path}, then {self.trouble}"
+
+    @property
+    def at_length(self) -> str:
+        """What is known of it when its command did not come to its end."""
+        return f"It had printed:\n{self.text}" if self.total else "It had printed nothing."
+
+    @property
+    def in_short(self) -> str:
+        """The same for where there is little room: how much, and the last lines."""
+        if not self.total:
+            return "It had printed nothing"
+        text, _ = _from_first_character((self.head + self.tail)[-LAST_BYTES:])
+        lines = text.rstrip("\n").split("\n")[-LAST_LINES:]
+        last = "\n".join(lines)
+        return f"It had printed {self.total} bytes ({self.path}), the last of them:\n{last}"
 
 
-def _whole_characters(data: bytearray) -> tuple[str, int]:
+def _whole_characters(data: bytes) -> tuple[str, int]:
     """`data` as text, and how many bytes of a cut character at its end were left out."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(bytes(data))
+    text = decoder.decode(data)
     return text, len(decoder.getstate()[0])
 
 
-def _from_first_character(data: bytearray) -> tuple[str, int]:
+def _from_first_character(data: bytes) -> tuple[str, int]:
     """`data` as text, and how many bytes of a cut character at its start were left out."""
     start = 0
     while start < min(3, len(data)) and data[start] & 0xC0 == 0x80:
         start += 1
-    return bytes(data[start:]).decode("utf-8", "replace"), start
+    return data[start:].decode("utf-8", "replace"), start
