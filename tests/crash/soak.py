@@ -84,7 +84,7 @@ def _against_the_world(agent: Agent, call: CallView) -> Iterator[str]:
 
 
 def _changed(agent: Agent, judged: Judged) -> Iterator[str]:
-    """A verdict that was given once stays; only missing bytes may put `not_started` in doubt, and receipts end doubt."""
+    """A verdict that was given once stays. Only missing bytes put `not_started` in doubt; receipts end doubt."""
     now = judged.verdicts()
     settled = {call.call_id for call in judged.view.calls if call.settled_by} if judged.view else set()
     doubt = judged.stored is not None and bool(judged.stored.evidence.blind_at)

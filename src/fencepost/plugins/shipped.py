@@ -7,6 +7,7 @@ Each module is imported only when its plugin is composed. Third parties add thei
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -47,10 +48,12 @@ class ShellSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         timeout: seconds that a command gets if the model does not say.
         limit: seconds that the model may ask for at most.
+        on_crash: what becomes of a command when the agent is killed: it runs to its end, or is ended too.
     """
 
     timeout: float = 120.0
     limit: float = 3600.0
+    on_crash: Literal["finish", "end"] = "finish"
 
 
 class Shell:
@@ -61,10 +64,11 @@ class Shell:
 
     def apply(self, context: PluginContext) -> None:
         """Offer it."""
-        from fencepost.plugins.shell import shell_tool
+        from fencepost.plugins.shell import ShellRules, shell_tool
 
         settings = context.configured(ShellSettings)
-        context.tool(shell_tool(timeout_default=settings.timeout, timeout_limit=settings.limit))
+        rules = ShellRules(on_crash=settings.on_crash)
+        context.tool(shell_tool(timeout_default=settings.timeout, timeout_limit=settings.limit, rules=rules))
 
 
 class Models:
