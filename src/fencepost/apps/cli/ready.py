@@ -55,9 +55,9 @@ def ready_agent(
     )
 
 
-def composition(config: Config, mode: Mode = "read") -> Composition:
+def composition(config: Config, mode: Mode = "read", extra: Sequence[Plugin] = ()) -> Composition:
     """The plugins alone, for commands that run nothing."""
-    return Composition(compose(_names(config), mode), config.plugin)
+    return Composition([*extra, *compose(_names(config), mode)], config.plugin)
 
 
 def _names(config: Config) -> Sequence[str]:

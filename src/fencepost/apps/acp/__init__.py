@@ -1,0 +1,1 @@
+"""An agent that an editor drives: the Agent Client Protocol, version 1, over standard input and output."""
