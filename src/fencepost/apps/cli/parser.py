@@ -92,6 +92,11 @@ def _faces(commands: _Commands) -> None:
     serve.add_argument("--host-name", metavar="NAME", action="append", help="another name that clients may call it by")
     serve.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
     serve.add_argument("--approve", choices=("ask", "read", "all", "none"), help="which calls run (default: ask)")
+    acp = _command(commands, "acp", "editor", "be the agent of an editor: Agent Client Protocol over stdio")
+    acp.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+    acp.add_argument(
+        "--approve", choices=("ask", "read", "all", "none"), help="which calls run, to begin with (default: ask)"
+    )
 
 
 def _looking(commands: _Commands) -> None:
