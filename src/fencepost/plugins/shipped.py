@@ -18,7 +18,7 @@ from fencepost.runtime.tools import Tool
 
 GROUP = "fencepost.plugins"
 
-DEFAULT: tuple[str, ...] = ("models", "checkpoint", "retry", "approval", "files", "shell")
+DEFAULT: tuple[str, ...] = ("models", "checkpoint", "retry", "approval", "compaction", "files", "shell")
 """What the ready agent is composed of if the configuration does not say."""
 
 
@@ -93,6 +93,12 @@ def _checkpoint() -> Plugin:
     return Checkpoint()
 
 
+def _compaction() -> Plugin:
+    from fencepost.plugins.compaction import Compaction
+
+    return Compaction()
+
+
 def _retry() -> Plugin:
     from fencepost.plugins.retry import Retry
 
@@ -120,6 +126,7 @@ def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Pl
         "models": Models,
         "checkpoint": _checkpoint,
         "retry": _retry,
+        "compaction": _compaction,
         "approval": lambda: Approval(mode, ask),
         "files": _files,
         "shell": Shell,
