@@ -31,9 +31,9 @@ FULL = NoSpaceError("no space left on this test")
 _numbers = itertools.count(1)
 
 
-def identity() -> Identity:
-    """Names from a counter, and time that stands still."""
-    return Identity("tester", lambda: 1_700_000_000_000, lambda prefix: f"{prefix}{next(_numbers)}")
+def identity(clock=lambda: 1_700_000_000_000) -> Identity:
+    """Names from a counter, and time that stands still unless the test moves it."""
+    return Identity("tester", clock, lambda prefix: f"{prefix}{next(_numbers)}")
 
 
 def call(name, arguments=None, **more):
@@ -186,6 +186,7 @@ class Agent:
         configured: settings of plugins.
         session: its id; resumed if the store has it already.
         cwd: where a new session works.
+        who: an identity with a clock of the test's own.
     """
 
     def __init__(
@@ -200,12 +201,13 @@ class Agent:
         configured=None,
         session="s1",
         cwd=None,
+        who=None,
     ):
         self.model = answers if hasattr(answers, "stream") else ScriptedModel(answers)
         self.store = store or TouchyStore()
         composed = [*([Checkpoint()] if gates else []), ToolsPlugin("tools", tools), *plugins]
         self.runtime = Runtime(
-            self.store, self.model, composed, Settings("be brief", rules or QUICK), configured, identity()
+            self.store, self.model, composed, Settings("be brief", rules or QUICK), configured, who or identity()
         )
         self.notices = []
         self._name = session
