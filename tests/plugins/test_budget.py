@@ -9,8 +9,8 @@ from fencepost.core import events as ev
 from fencepost.errors import ConfigError
 from fencepost.plugins.approval import Approval, Verdict
 from fencepost.plugins.budget import PATIENCE, Budget
-from fencepost.runtime.models import Finished, UsageDelta
 from fencepost.runtime.hooks import Position
+from fencepost.runtime.models import Finished, UsageDelta
 from fencepost.runtime.plugin import Composition
 from fencepost.runtime.toolmaker import tool
 from fencepost.runtime.tools import CallContext

@@ -18,7 +18,18 @@ from fencepost.runtime.tools import Tool
 
 GROUP = "fencepost.plugins"
 
-DEFAULT: tuple[str, ...] = ("models", "checkpoint", "retry", "approval", "compaction", "files", "shell")
+DEFAULT: tuple[str, ...] = (
+    "models",
+    "checkpoint",
+    "retry",
+    "rules",
+    "budget",
+    "repeats",
+    "approval",
+    "compaction",
+    "files",
+    "shell",
+)
 """What the ready agent is composed of if the configuration does not say."""
 
 
@@ -105,6 +116,24 @@ def _retry() -> Plugin:
     return Retry()
 
 
+def _rules() -> Plugin:
+    from fencepost.plugins.rules import Rules
+
+    return Rules()
+
+
+def _budget() -> Plugin:
+    from fencepost.plugins.budget import Budget
+
+    return Budget()
+
+
+def _repeats() -> Plugin:
+    from fencepost.plugins.repeats import Repeats
+
+    return Repeats()
+
+
 def _files() -> Plugin:
     from fencepost.plugins.files import file_tools
 
@@ -127,6 +156,9 @@ def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Pl
         "checkpoint": _checkpoint,
         "retry": _retry,
         "compaction": _compaction,
+        "rules": _rules,
+        "budget": _budget,
+        "repeats": _repeats,
         "approval": lambda: Approval(mode, ask),
         "files": _files,
         "shell": Shell,
