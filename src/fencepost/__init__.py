@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fencepost.apps.embed import open  # noqa: A004 - written as fencepost.open
+    from fencepost.client.remote import Client, RemoteSession, connect
     from fencepost.core.events import Event
     from fencepost.core.verdict import Verdict
     from fencepost.errors import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         HeldError,
         ModelError,
         NotSavedError,
+        ServerLostError,
         SessionExistsError,
         SessionNotFoundError,
         StoreError,
@@ -35,12 +37,12 @@ if TYPE_CHECKING:
     from fencepost.journal.fork import Forked
     from fencepost.journal.inspect import CallView, Inspection, SessionRow
     from fencepost.journal.session import Recovery
+    from fencepost.runtime.guarantees import Guarantees
     from fencepost.runtime.hooks import Hooks, Position
     from fencepost.runtime.loop import TurnResult
     from fencepost.runtime.models import Model
     from fencepost.runtime.plugin import Plugin, PluginContext
     from fencepost.runtime.runtime import Runtime, Settings
-    from fencepost.runtime.guarantees import Guarantees
     from fencepost.runtime.session import Session
     from fencepost.runtime.toolmaker import tool
     from fencepost.runtime.tools import CallContext, Tool, ToolReply
@@ -53,10 +55,13 @@ __version__ = "0.1.0"
 __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     # Running an agent
     "open",
+    "connect",
     "tool",
     "CallContext",
+    "Client",
     "Guarantees",
     "Recovery",
+    "RemoteSession",
     "Runtime",
     "Session",
     "Settings",
@@ -91,6 +96,7 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     "HeldError",
     "ModelError",
     "NotSavedError",
+    "ServerLostError",
     "SessionExistsError",
     "SessionNotFoundError",
     "StoreError",
@@ -100,6 +106,7 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
 
 _HOMES = {
     "apps.embed": "open",
+    "client.remote": "Client RemoteSession connect",
     "runtime.toolmaker": "tool",
     "runtime.tools": "CallContext Tool ToolReply",
     "runtime.guarantees": "Guarantees",

@@ -1,4 +1,4 @@
-"""`python -m fencepost`: the same as the console script."""
+"""`python -m fencepost`: the console script."""
 
 import sys
 

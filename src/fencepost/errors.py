@@ -167,6 +167,16 @@ class NotSavedError(FencepostError):
     next_act = "Nothing behind the gate ran; the log is kept in memory and the next gate tries again"
 
 
+class ServerLostError(FencepostError):
+    """The fencepost in another process is gone, or cannot be reached, and what was asked of it got no answer.
+
+    What it had acknowledged is durable (law 9).
+    """
+
+    code = "SERVER_LOST"
+    next_act = "Look at the session's recovery for calls whose outcome is unknown; `go_on` goes on with what is left"
+
+
 class ModelError(FencepostError):
     """A model request failed.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fencepost.client.wire import LONGEST
+from fencepost.client.frames import LONGEST
 
 
 class TooLong:

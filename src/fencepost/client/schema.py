@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fencepost.client import wire
+from fencepost.client import frames, wire
 
 
 def schema() -> dict[str, Any]:
@@ -19,7 +19,7 @@ def schema() -> dict[str, Any]:
     names = list(wire.METHODS)
     types = [kind for name in names for kind in (wire.METHODS[name], wire.METHODS[name].result)]
     made, parts = msgspec.json.schema_components(
-        [*types, wire.Sent, wire.Error], ref_template="#/$defs/{name}", schema_hook=_anything
+        [*types, frames.Sent, frames.Error], ref_template="#/$defs/{name}", schema_hook=_anything
     )
     methods = {
         name: {"params": params, "result": result}

@@ -18,7 +18,7 @@ from fencepost import __version__
 from fencepost.apps.serve.feed import Feed
 from fencepost.apps.serve.outcomes import outcome_of
 from fencepost.apps.serve.questions import OpenQuestions
-from fencepost.client import wire
+from fencepost.client import frames, wire
 from fencepost.core import events as ev
 from fencepost.core.codec import encode, expand, last_seq
 from fencepost.errors import SessionExistsError, UsageError
@@ -84,7 +84,7 @@ class Api:
         feed = Feed(self._session(session), start, self._feeds.discard)
         self._feeds.add(feed)
         for asked in self.questions.of(session):
-            feed.add(wire.QuestionSent(session, asked))
+            feed.add(frames.QuestionSent(session, asked))
         return feed
 
     def cancel_soon(self, reason: str) -> None:
@@ -121,7 +121,7 @@ class Api:
 
     async def _open(self, params: wire.OpenSession) -> wire.Opened:
         if params.session in self._live:
-            return _opened(self._live[params.session])
+            return _opened(self._live[params.session], joined=True)
         reading = await self._reading(params.session)
         header = reading.stored.header
         pending = tuple(PendingInput(i.input_id, ev.text_of(i.content)) for i in reading.fold.pending.values())
@@ -131,7 +131,7 @@ class Api:
     async def _resume(self, params: wire.ResumeSession) -> wire.Opened:
         async with self._alone(params.session):
             if params.session in self._live:
-                return _opened(self._live[params.session])
+                return _opened(self._live[params.session], joined=True)
             session = await self.runtime.resume(
                 params.session, takeover=params.takeover, running=params.running, rerun=frozenset(params.rerun)
             )
@@ -213,7 +213,7 @@ class Api:
         return wire.Done()
 
     def _asked(self, asked: wire.Asked) -> None:
-        self._to_feeds(asked.session, lambda feed: feed.add(wire.QuestionSent(asked.session, asked)))
+        self._to_feeds(asked.session, lambda feed: feed.add(frames.QuestionSent(asked.session, asked)))
 
     def _to_feeds(self, session: str, tell: Callable[[Feed], None]) -> None:
         for feed in self._feeds:
@@ -240,7 +240,7 @@ class Api:
         return wire.Events([msgspec.Raw(encode(event)) for event in taken], following)
 
 
-def _opened(session: Session) -> wire.Opened:
+def _opened(session: Session, *, joined: bool = False) -> wire.Opened:
     fold, header = session.journal.log.fold, session.journal.log.header
     pending = tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values())
     return wire.Opened(
@@ -251,6 +251,7 @@ def _opened(session: Session) -> wire.Opened:
         session.guarantees,
         wire.recovered(session.recovery),
         pending,
+        joined,
     )
 
 

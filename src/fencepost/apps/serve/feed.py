@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from fencepost.client import wire
+from fencepost.client import frames
 from fencepost.core.codec import encode
 from fencepost.runtime.session import Session
 from fencepost.runtime.subjects import Notice
@@ -35,7 +35,7 @@ class Feed:
         self.session = session.id
         self._events = session.events(start, durable=True)
         self._gone = gone
-        self._beside: deque[wire.Sent] = deque()
+        self._beside: deque[frames.Sent] = deque()
         self._progress = 0
         self._wake = asyncio.Event()
 
@@ -45,14 +45,14 @@ class Feed:
         if progress and self._progress >= KEPT:
             return
         self._progress += progress
-        self.add(wire.NoticeSent(self.session, notice.kind, notice.text, notice.call_id))
+        self.add(frames.NoticeSent(self.session, notice.kind, notice.text, notice.call_id))
 
-    def add(self, sent: wire.Sent) -> None:
+    def add(self, sent: frames.Sent) -> None:
         """Send this as soon as the reader takes it, in front of events that are not sent yet."""
         self._beside.append(sent)
         self._wake.set()
 
-    async def sent(self) -> AsyncIterator[wire.Sent]:
+    async def sent(self) -> AsyncIterator[frames.Sent]:
         """What is sent, until the session is closed."""
         following = None
         try:
@@ -69,10 +69,10 @@ class Feed:
                 event, following = following.result(), None
                 if event is None:
                     break
-                yield wire.EventSent(self.session, event.seq, msgspec.Raw(encode(event)))
+                yield frames.EventSent(self.session, event.seq, msgspec.Raw(encode(event)))
             while self._beside:
                 yield self._take()
-            yield wire.SessionEnded(self.session)
+            yield frames.SessionEnded(self.session)
         finally:
             self._gone(self)
             if following is not None:
@@ -81,8 +81,8 @@ class Feed:
                     await following
             await self._events.aclose()  # type: ignore[attr-defined]  # an async generator, typed as an iterator
 
-    def _take(self) -> wire.Sent:
+    def _take(self) -> frames.Sent:
         item = self._beside.popleft()
-        if isinstance(item, wire.NoticeSent) and item.notice == "progress":
+        if isinstance(item, frames.NoticeSent) and item.notice == "progress":
             self._progress -= 1
         return item

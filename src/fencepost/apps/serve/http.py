@@ -28,7 +28,7 @@ from starlette.routing import Route
 from fencepost.apps.serve import rpc
 from fencepost.apps.serve.api import Api
 from fencepost.apps.serve.feed import Feed
-from fencepost.client import wire
+from fencepost.client import frames
 from fencepost.client.schema import text as schema_text
 from fencepost.errors import FencepostError
 
@@ -52,8 +52,8 @@ def application(api: Api, token: str, hosts: frozenset[str]) -> ASGIApp:
         body = bytearray()
         async for piece in request.stream():
             body += piece
-            if len(body) > wire.LONGEST:
-                refused = rpc.Refused(wire.INVALID_REQUEST, f"a request of over {wire.LONGEST} bytes is not read")
+            if len(body) > frames.LONGEST:
+                refused = rpc.Refused(frames.INVALID_REQUEST, f"a request of over {frames.LONGEST} bytes is not read")
                 return _json(rpc.refusal(refused), 413)
         try:
             asked, params = rpc.understand(bytes(body))
@@ -88,7 +88,7 @@ def application(api: Api, token: str, hosts: frozenset[str]) -> ASGIApp:
 
 async def _stream(feed: Feed) -> AsyncIterator[ServerSentEvent]:
     async for sent in feed.sent():
-        seq = str(sent.seq) if isinstance(sent, wire.EventSent) else None
+        seq = str(sent.seq) if isinstance(sent, frames.EventSent) else None
         yield ServerSentEvent(data=msgspec.json.encode(sent).decode(), id=seq)
 
 

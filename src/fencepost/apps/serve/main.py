@@ -74,6 +74,8 @@ async def _lines(api: Api, stop: Stop) -> None:
         out = Outlet(output, stop.output_failed)
         server = LineServer(api, 0, out, lambda: stop.request(END_OF_INPUT))
         await stop.asked.wait()
+        if stop.cause is END_OF_INPUT:
+            await server.answered()
         await _shut(api, stop)
         await server.finish()
         await out.drained()
@@ -152,6 +154,7 @@ def _listening(text: str) -> socket.socket:
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
+        listening.listen(128)  # before its address is told to anyone
     except OSError as error:
         raise UsageError(f"--http {text}: {error.strerror or error}", next_act="Choose another host or port") from None
     return listening

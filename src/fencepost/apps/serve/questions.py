@@ -54,5 +54,12 @@ class OpenQuestions:
                 f"nothing is asked about call {said.call_id} of session {said.session}",
                 next_act="It is void once its turn was cancelled or its server ended; approval/list says what is open",
             )
-        verdict = Verdict(allowed=said.allowed, remember=said.remember, reason=said.reason)
-        answer.set_result(verdict)
+        answer.set_result(
+            Verdict(
+                allowed=said.allowed,
+                remember=said.remember,
+                reason=said.reason,
+                scope=said.scope,
+                pattern=said.pattern,
+            )
+        )

@@ -16,12 +16,15 @@ from collections.abc import Callable
 from fencepost.apps.cli.outlet import Outlet
 from fencepost.apps.serve import rpc
 from fencepost.apps.serve.api import Api
-from fencepost.client import wire
+from fencepost.client import frames, wire
 from fencepost.client.framing import Lines, TooLong
 from fencepost.errors import FencepostError
 
 PIECE = 1 << 20
 """Bytes that are read at a time."""
+GRACE = 2.0
+"""Seconds that requests get that were read before the end of the input."""
+_LONG = frozenset({wire.WaitPrompt.method, wire.ContinueTurn.method, wire.CancelTurn.method})
 AT_ONCE = 64
 """Pieces that may wait to be worked on."""
 
@@ -76,7 +79,7 @@ class LineServer:
     def _begin(self, line: bytes | TooLong) -> None:
         try:
             if isinstance(line, TooLong):
-                raise rpc.Refused(wire.INVALID_REQUEST, f"a line of over {wire.LONGEST} bytes is not read")
+                raise rpc.Refused(frames.INVALID_REQUEST, f"a line of over {frames.LONGEST} bytes is not read")
             request, params = rpc.understand(line)
         except rpc.Refused as error:
             self._say(rpc.refusal(error))
@@ -85,7 +88,7 @@ class LineServer:
         self._working.add(task)
         task.add_done_callback(self._working.discard)
 
-    async def _answer(self, request: wire.Request, params: wire.Params) -> None:
+    async def _answer(self, request: frames.Request, params: wire.Params) -> None:
         if isinstance(params, wire.FollowEvents):
             self._follow(request, params)
         elif isinstance(params, wire.UnfollowEvents):
@@ -100,7 +103,7 @@ class LineServer:
 
     # --- following ----------------------------------------------------------------------------------------------
 
-    def _follow(self, request: wire.Request, params: wire.FollowEvents) -> None:
+    def _follow(self, request: frames.Request, params: wire.FollowEvents) -> None:
         try:
             feed = self._api.follow(params.session, params.start)
         except FencepostError as error:
@@ -120,6 +123,12 @@ class LineServer:
         following = self._following.pop(session, None)
         if following is not None:
             following.cancel()
+
+    async def answered(self) -> None:
+        """What was asked before the end of the input is done, but for what waits for a turn."""
+        short = {task for task in self._working if task.get_name() not in _LONG}
+        if short:
+            await asyncio.wait(short, timeout=GRACE)
 
     async def finish(self) -> None:
         """Behind the closing of the sessions: what they still said goes out, then nothing more."""
