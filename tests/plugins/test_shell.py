@@ -1,8 +1,4 @@
-"""The shell tool with real commands: what the model reads, and that nothing of a command outlives its call or us.
-
-Every process of a call carries its id in the environment. `survivors` finds them all by it, wherever they hide:
-in the background, in another session, below another parent.
-"""
+"""The shell tool with real commands: what the model reads, what ends when, and what outlives the agent."""
 
 from __future__ import annotations
 
@@ -15,74 +11,23 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.plugins.shell_desk import Desk, until
 
 from fencepost.errors import UsageError
 from fencepost.plugins import shell, shell_launch
 from fencepost.plugins.shell import EXIT, NOT_RUN, ShellRules, shell_tool
 from fencepost.plugins.shell_output import Printed
 from fencepost.plugins.shell_printed import Kept
-from fencepost.plugins.shell_receipts import Attempt, attempts
 from fencepost.plugins.shell_record import HEAD, TAIL
-from fencepost.runtime.cancel import CancelSignal
 from fencepost.runtime.replies import NotStarted
 from fencepost.runtime.schema import validate
-from fencepost.runtime.tools import CallContext, Tool, ToolReply
+from fencepost.runtime.tools import ToolReply
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
-PATIENCE = 30.0
-"""Seconds after which a condition that should come true is given up on."""
-
-
-class Desk:
-    """One session's place: makes contexts, runs calls, finds what is left of them."""
-
-    def __init__(self, place: Path) -> None:
-        self.cwd = place / "work"
-        self.cwd.mkdir()
-        self.files = place / "files"
-        self.call_id = f"c{os.getpid()}.{time.monotonic_ns()}"
-        self.cancel = CancelSignal()
-        self.heard: list[str] = []
-        self.progress: Callable[[str], None] = self.heard.append
-
-    @property
-    def context(self) -> CallContext:
-        return CallContext(self.call_id, "s1", self.cwd, self.cancel, lambda text: self.progress(text), self.files)
-
-    async def call(self, command: str, timeout: float | None = None, tool: Tool | None = None) -> ToolReply:
-        made = tool or shell_tool()
-        assert made.body is not None
-        reply = await made.body(self.context, {"command": command, "timeout": timeout})
-        assert isinstance(reply, ToolReply)
-        return reply
-
-    def run(self, command: str, timeout: float | None = None, tool: Tool | None = None) -> ToolReply:
-        return asyncio.run(self.call(command, timeout, tool))
-
-    @property
-    def log(self) -> Path:
-        return self.files / f"{self.call_id}.log"
-
-    @property
-    def attempt(self) -> Attempt:
-        """The only run of the call, from its receipts."""
-        (only,) = attempts(self.files, self.call_id)
-        return only
-
-    def survivors(self) -> list[int]:
-        mark = f"FENCEPOST_CALL_ID={self.call_id}\0".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    if mark in (entry / "environ").read_bytes() + b"\0":
-                        found.append(int(entry.name))
-        return found
 
 
 @pytest.fixture
@@ -91,13 +36,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     yield made
     for pid in made.survivors():
         os.kill(pid, signal.SIGKILL)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.005)
 
 
 # --- what the model reads ---------------------------------------------------------------------------------------

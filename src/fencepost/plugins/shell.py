@@ -38,7 +38,7 @@ from fencepost.plugins import shell_alive as alive
 from fencepost.plugins.shell_group import START_WITHIN, STUCK_AFTER, CommandGroup, Ready, Refused
 from fencepost.plugins.shell_launch import LAUNCHER
 from fencepost.plugins.shell_output import Printed
-from fencepost.plugins.shell_receipts import DIRECTORY, OnCrash, attempts, output_of
+from fencepost.plugins.shell_receipts import DIRECTORY, Done, OnCrash, attempts, output_of
 from fencepost.plugins.shell_reply import EXIT, NOT_RUN, reply_of
 from fencepost.plugins.shell_settle import settle, tidy
 from fencepost.runtime.replies import NotStarted
@@ -200,9 +200,7 @@ class _Run:
         done = group.done.result() if group.done.done() else None
         if done is None:
             return self._left_alone(ready)
-        if done.outcome == "refused":
-            return self._not_run(OSError(done.errno, done.why))
-        return reply_of(done, done.printed(self._path))
+        return self._reply_of(done)
 
     async def _first(self, future: asyncio.Future[Any], timeout: float) -> None:
         """Wait for a future, the cancel signal or the time."""
@@ -212,15 +210,23 @@ class _Run:
         finally:
             cancelled.cancel()
 
+    def _reply_of(self, done: Done) -> ToolReply:
+        if done.outcome == "refused":
+            return self._not_run(OSError(done.errno, done.why))
+        return reply_of(done, done.printed(self._path))
+
     def _left_alone(self, ready: Ready) -> ToolReply:
-        """The supervisor was killed. The command died with it; what it had in the background is ended here."""
+        """The supervisor was killed, and the command with it. What that had in the background is ended here."""
+        printed = ""
         try:
-            for attempt in attempts(self._context.files, self._context.call_id):
-                for process in alive.members(attempt.started):
-                    alive.signal_to(process, signal.SIGKILL)
+            attempt = attempts(self._context.files, self._context.call_id)[-1]
+            for process in alive.members(attempt.started):
+                alive.signal_to(process, signal.SIGKILL)
+            if attempt.done is not None:  # it was killed behind its last act
+                return self._reply_of(attempt.done)
             printed = Printed.in_file(self._path, ready.offset).at_length
-        except (OSError, msgspec.DecodeError):
-            printed = ""  # what cannot be read cannot be told
+        except (OSError, IndexError, msgspec.DecodeError):
+            pass  # what cannot be read cannot be told
         return ToolReply("the process that watched over the command was killed", unknown=True, detail=printed)
 
     def _not_run(self, cause: OSError | ValueError | Refused | None) -> ToolReply:
