@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from fencepost.journal.fork import Forked
     from fencepost.journal.inspect import CallView, Inspection, SessionRow
     from fencepost.journal.session import Recovery
+    from fencepost.plugins.approval import Choice, Question
+    from fencepost.plugins.budget import Budget
+    from fencepost.plugins.repeats import Repeats
+    from fencepost.plugins.rules import Rule, Rules
     from fencepost.runtime.guarantees import Guarantees
     from fencepost.runtime.hooks import Hooks, Position
     from fencepost.runtime.loop import TurnResult
@@ -74,6 +78,13 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     "Inspection",
     "SessionRow",
     "Verdict",
+    # Saying what may run
+    "Budget",
+    "Choice",
+    "Question",
+    "Repeats",
+    "Rule",
+    "Rules",
     # Extending
     "Event",
     "Handle",
@@ -107,6 +118,10 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
 _HOMES = {
     "apps.embed": "open",
     "client.remote": "Client RemoteSession connect",
+    "plugins.approval": "Choice Question",
+    "plugins.budget": "Budget",
+    "plugins.repeats": "Repeats",
+    "plugins.rules": "Rule Rules",
     "runtime.toolmaker": "tool",
     "runtime.tools": "CallContext Tool ToolReply",
     "runtime.guarantees": "Guarantees",
