@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +51,16 @@ class Stock:
             assert command.run("run", "--session", session, "--approve", "all", "look around").status == 0
             return
         command.script(call("shell", "I begin.", command=HANGS))
+        (command.work / "fencepost.toml").write_text("[plugin.shell]\non_crash = 'end'\n")
         child = command.start("run", "--json", "--session", session, "--approve", "all", "do it")
         read_until(child, "tool/call")
+        while not (command.work / "begun").exists():
+            assert child.poll() is None, "it ended before its command had begun"
+            time.sleep(0.005)
         child.send_signal(signal.SIGKILL)
         child.communicate(timeout=SECONDS)
+        while commands_in(command.work):
+            time.sleep(0.005)  # what is left of it writes its receipt
 
 
 class Command:
@@ -130,9 +138,19 @@ class Command:
         self.stock.copy("finished", session, self.store)
 
     def killed(self, *answers: object, session: str = "s1") -> None:
-        """Have a session whose process was killed in a call whose body was entered; a model that goes on with it."""
+        """Have a session whose process was killed in a call, and its command with it; a model that goes on with it."""
         self.script(call("shell", "I begin.", command=HANGS), *answers)
         self.stock.copy("killed", session, self.store)
+
+
+def commands_in(place: Path) -> list[int]:
+    """Processes that work in a directory of ours, or below: commands live on after an agent that is killed."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
+            if entry.name.isdigit() and (entry / "cwd").readlink().is_relative_to(place):
+                found.append(int(entry.name))
+    return [pid for pid in found if pid != os.getpid()]
 
 
 class Finished:

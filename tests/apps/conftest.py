@@ -1,10 +1,14 @@
 """Every test gets a command line of its own."""
 
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.apps.command import Command, Stock
+from tests.apps.command import Command, Stock, commands_in
 from tests.stores.postgres.fixtures import cluster, private_url, server, url
 
 __all__ = ["cluster", "private_url", "server", "url"]
@@ -17,9 +21,13 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Stock:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, stock: Stock) -> Command:
-    """`fencepost` in a directory of its own."""
-    return Command(tmp_path, stock)
+def cli(tmp_path: Path, stock: Stock) -> Iterator[Command]:
+    """`fencepost` in a directory of its own. What a killed one left running there is ended."""
+    yield Command(tmp_path, stock)
+    while left := commands_in(tmp_path):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -64,7 +64,9 @@ def test_inspect_gives_one_object_with_fixed_fields(cli: Command) -> None:
     assert found["events"] == found["watermark"] + 1
     assert found["gates"] == ["step", "request", "tool", "closing"]
     (one,) = found["calls"]
-    assert list(one) == ["call_id", "name", "arguments", "turn", "step", "effect", "verdict", "code"]
+    assert list(one) == [
+        *("call_id", "name", "arguments", "turn", "step", "effect", "verdict", "code", "settled_by", "evidence")
+    ]
     assert one["arguments"] == {"command": HANGS}
     assert (one["turn"], one["step"], one["effect"]) == (1, 1, "write")
     assert (one["verdict"], one["code"]) == ("outcome_unknown", "TOOL_OUTCOME_UNKNOWN")
@@ -73,8 +75,12 @@ def test_inspect_gives_one_object_with_fixed_fields(cli: Command) -> None:
 def test_the_verdicts_are_those_that_repair_writes(cli: Command) -> None:
     cli.killed()
     before = cli.run("inspect", "s1", "--json").record()["calls"]
+    settled = cli.run("inspect", "s1", "--json", "--settle").record()["calls"]
     cli.run("resume", "s1")
-    assert cli.run("inspect", "s1", "--json").record()["calls"] == before
+    after = cli.run("inspect", "s1", "--json").record()["calls"]
+    assert after == settled
+    assert [{**call, "evidence": ""} for call in after] == before
+    assert "a receipt says" in after[0]["evidence"]
 
 
 def test_beside_a_living_owner_there_is_no_verdict(cli: Command) -> None:

@@ -30,7 +30,8 @@ def test_the_first_line_names_session_and_guarantees_before_any_request(cli: Com
     assert first["model"] == "openai:any"
     assert first["guarantees"]["gates"] == ["step", "request", "tool", "closing"]
     assert first["guarantees"]["durable"] is True
-    assert first["recovery"] == {"interrupted": None, "set_aside": 0, "closed": 0, "calls": [], "pending_inputs": []}
+    empty = {"interrupted": None, "set_aside": 0, "closed": 0, "calls": [], "pending_inputs": [], "half_answer": ""}
+    assert first["recovery"] == empty
     assert done.status == 0
     last = done.records()[-1]
     assert last["type"] == "outcome"

@@ -58,7 +58,7 @@ EACH = (
         (("idempotent",), {"i"}),
         (("read", "idempotent"), {"r", "i"}),
     ],
-    ids=str,
+    ids=["none", "read", "idempotent", "both"],
 )
 def test_exactly_the_calls_of_these_effects_run_again(effects, ran):
     async def scenario():

@@ -1,4 +1,7 @@
-"""`fencepost inspect`: for each call of a session, what the log lets us claim."""
+"""`fencepost inspect`: for each call of a session, what the log lets us claim.
+
+With `--settle`, what would be claimed if the tools had looked at what the calls left, too. Nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ import sys
 import msgspec
 
 from fencepost.apps.cli.looking import Desk, look, status_for
-from fencepost.journal.inspect import CallView, Inspection, examine
+from fencepost.apps.cli.main import complain
+from fencepost.journal.inspect import CallView, Inspection, Reading, examine
 
 MEANINGS = {
     "completed": "it finished; its result is in the log",
@@ -32,17 +36,31 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the command."""
 
     async def work(desk: Desk) -> int:
-        found = examine(await desk.read(arguments.id))
+        reading = await desk.read(arguments.id)
+        found = await _settled(desk, reading) if arguments.settle else examine(reading)
         if arguments.json:
             sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         else:
-            _print(found)
+            _print(found, settled=arguments.settle)
         return status_for(found.state)
 
     return look(arguments, work)
 
 
-def _print(found: Inspection) -> None:
+async def _settled(desk: Desk, reading: Reading) -> Inspection:
+    """The inspection as settlement would leave it, by the tools of the session's own directory."""
+    from fencepost.apps.cli.home import composed_for
+    from fencepost.apps.cli.ready import composition
+    from fencepost.runtime.settle import preview
+
+    parts = composed_for(reading.stored.header, composition, complain)
+    try:
+        return await preview(reading, parts.registry.tools, desk.store.files(reading.stored.session))
+    finally:
+        await parts.close()
+
+
+def _print(found: Inspection, *, settled: bool) -> None:
     from fencepost.apps.cli import paper
 
     out = paper.paper()
@@ -53,12 +71,21 @@ def _print(found: Inspection) -> None:
     if not found.calls:
         out.print("no calls")
         return
-    grid = paper.table(("turn", "call", "verdict", "means"), fixed=1)
+    if settled:
+        out.print("  what the tools say about calls without a known outcome; nothing was changed")
+    grid = paper.table(("turn", "call", "verdict", "settled by", "means"), fixed=1)
     for call in found.calls:
-        means = MEANINGS[call.verdict] + (f" ({call.code})" if call.code else "")
-        grid.add_row(f"{call.turn}.{call.step}", _name(call), paper.verdict_text(call.verdict), paper.styled(means))
+        means = meaning(call.verdict, call.evidence, call.code)
+        by, verdict = paper.styled(call.settled_by or "-"), paper.verdict_text(call.verdict)
+        grid.add_row(f"{call.turn}.{call.step}", _name(call), verdict, by, paper.styled(means))
     out.print()
     out.print(grid)
+
+
+def meaning(verdict: str, evidence: str, code: str = "") -> str:
+    """What a verdict means and what to do, with what it rests on below."""
+    means = MEANINGS[verdict] + (f" ({code})" if code else "")
+    return f"{means}\n{evidence}" if evidence else means
 
 
 def _facts(found: Inspection) -> list[str]:

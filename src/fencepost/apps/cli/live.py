@@ -15,6 +15,7 @@ import msgspec
 from fencepost.apps.cli import exits
 from fencepost.apps.cli.asking import Asker, Lines
 from fencepost.apps.cli.outlet import Outlet
+from fencepost.apps.cli.recovered import half_answer
 from fencepost.apps.cli.stop import Stop, output_failure
 from fencepost.apps.cli.textview import TextView, screens
 from fencepost.apps.cli.views import JsonView, Opening, Outcome, View, recovery_view
@@ -117,6 +118,16 @@ async def attend(stage: Stage, runtime: Runtime, session: Session, turns: Turns)
     return _status(stage.stop, session, outcome, failures)
 
 
+async def given_up(stage: Stage, runtime: Runtime, name: str) -> int:
+    """Say that a command ended before it had its session, because somebody asked; returns the exit status."""
+    cause = stage.stop.cause
+    assert cause is not None
+    await _close(runtime)
+    why = f"session {name} was not taken up; resume it again when you like"
+    stage.view.ended(Outcome(name, "aborted", saved=True, code=Cancelled.code, message=why))
+    return cause.status
+
+
 def opening(runtime: Runtime, session: Session) -> Opening:
     """The first line about a session."""
     model, header, fold = runtime.model, session.journal.log.header, session.journal.log.fold
@@ -126,7 +137,11 @@ def opening(runtime: Runtime, session: Session) -> Opening:
         header.cwd,
         f"{model.provider}:{model.model}" if model else None,
         session.guarantees,
-        recovery_view(session.recovery, waiting(fold.pending.values())),
+        recovery_view(
+            session.recovery,
+            waiting(fold.pending.values()),
+            half_answer(session.journal.log.entries, session.recovery),
+        ),
     )
 
 

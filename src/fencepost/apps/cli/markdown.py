@@ -49,7 +49,8 @@ def _entry(entry: ev.Entry, calls: dict[str, CallView]) -> Iterator[str]:
             yield from _answer(entry, calls)
         case ev.ToolResult():
             sign = f" `{_line(entry.code)}`" if entry.code else ""
-            yield f"**result** of `{_line(entry.call_id)}`{sign}"
+            by = f" *(settled by {_line(entry.settled_by)}: {_line(entry.evidence)})*" if entry.settled_by else ""
+            yield f"**result** of `{_line(entry.call_id)}`{sign}{by}"
             yield _fenced(ev.text_of(entry.content))
         case ev.ToolNote():
             yield f"**note** on `{_line(entry.call_id)}`: {_line(entry.text)}"

@@ -71,6 +71,7 @@ def _live(commands: _Commands) -> None:
     resume.add_argument(
         "--takeover", action="store_true", help="take it from another process, where the store can (postgresql:)"
     )
+    _settling(resume)
     for parser in (run, resume):
         parser.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
         parser.add_argument(
@@ -99,6 +100,24 @@ def _faces(commands: _Commands) -> None:
     )
 
 
+def _settling(resume: argparse.ArgumentParser) -> None:
+    resume.add_argument(
+        "--running",
+        choices=("leave", "wait", "end"),
+        default="leave",
+        help="calls that still run: leave them alone, their outcome stays unknown (default); wait until they are over; "
+        "end them. Ctrl-C ends the waiting and changes nothing",
+    )
+    resume.add_argument(
+        "--rerun",
+        metavar="EFFECT",
+        action="append",
+        default=[],
+        help="run again, under their old id, the calls whose outcome is unknown and whose tool declares just this: "
+        "read, idempotent, or read,idempotent (neither means the other). Works without --continue too",
+    )
+
+
 def _looking(commands: _Commands) -> None:
     """The commands that only read."""
     sessions = _command(commands, "sessions", "listing", "list the sessions of a store")
@@ -116,6 +135,10 @@ def _looking(commands: _Commands) -> None:
         if name == "export":
             _export(parser)
         else:
+            if name == "inspect":
+                parser.add_argument(
+                    "--settle", action="store_true", help="ask the tools, too, what really happened; changes nothing"
+                )
             if name == "show":
                 parser.add_argument("--turn", metavar="N", type=int, help="only this turn")
                 parser.add_argument("--tail", metavar="N", type=int, help="only the last N rows")

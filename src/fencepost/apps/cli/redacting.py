@@ -20,6 +20,7 @@ _KEPT = frozenset(
     (
         *("type", "seq", "time", "turn", "step", "call_id", "input_id", "message_id", "parent", "target", "effect"),
         *("finish", "kind", "gates", "epoch", "name", "session", "format", "normalised", "ignorable"),
+        *("scope", "settled_by"),
     )
 )
 """Fields of an event that are never text of a person, a model or a tool."""

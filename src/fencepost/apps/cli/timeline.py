@@ -224,12 +224,15 @@ class _Drawing:
 
     def _call(self, event: ev.ToolCall) -> None:
         inside = f" inside {event.parent}" if event.parent else ""
-        text = f"call {event.name}  {arguments_line(event.arguments, NARROW)}  [{event.call_id}]{inside} {event.effect}"
+        again = f" again (as seq {event.retries})" if event.retries is not None else ""
+        shown = f"{arguments_line(event.arguments, NARROW)}  [{event.call_id}]"
+        text = f"call {event.name}{again}  {shown}{inside} {event.effect}"
         self._row(event, 3, text, gate=self._gate("tool"), verdict=self._verdict(event.call_id))
 
     def _result(self, event: ev.ToolResult) -> None:
         source = "written by repair" if event.synthetic else event.settled_by and f"settled by {event.settled_by}"
-        by = f" ({source})" if source else ""
+        saw = f": {one_line(event.evidence, NARROW)}" if event.evidence else ""
+        by = f" ({source}{saw})" if source else ""
         sign = f"✗ {event.code}" if event.is_error else "✓"
         text = f"result {sign}  {_text(event.content)}{by}  [{event.call_id}]"
         self._row(event, 3, text, marked=event.is_error)

@@ -31,16 +31,22 @@ class RecoveredCall(msgspec.Struct, frozen=True):
     name: str
     verdict: Verdict
     code: str
+    settled_by: str = ""
+    evidence: str = ""
 
 
 class RecoveryView(msgspec.Struct, frozen=True):
-    """What resuming found and did; all empty for a new session or a clean one."""
+    """What resuming found and did; all empty for a new session or a clean one.
+
+    `half_answer` is what people saw of an answer that was cut.
+    """
 
     interrupted: int | None = None
     set_aside: int = 0
     closed: int = 0
     calls: tuple[RecoveredCall, ...] = ()
     pending_inputs: tuple[PendingInput, ...] = ()
+    half_answer: str = ""
 
 
 class Opening(msgspec.Struct, frozen=True, tag_field="type", tag="session"):
@@ -139,14 +145,18 @@ class JsonView:
         self._line(outcome)
 
 
-def recovery_view(recovery: Recovery, pending: tuple[PendingInput, ...]) -> RecoveryView:
+def recovery_view(recovery: Recovery, pending: tuple[PendingInput, ...], half: str = "") -> RecoveryView:
     """A recovery as it is printed."""
     return RecoveryView(
         recovery.interrupted,
         recovery.set_aside,
         recovery.closed,
         tuple(
-            RecoveredCall(found.call.call_id, found.call.name, found.verdict, found.code) for found in recovery.calls
+            RecoveredCall(
+                found.call.call_id, found.call.name, found.verdict, found.code, found.settled_by, found.evidence
+            )
+            for found in recovery.calls
         ),
         pending,
+        half,
     )
