@@ -13,6 +13,18 @@
     [plugin.retry]                    # settings of one plugin
     attempts = 3
 
+    [plugin.rules]                    # how they are written: `plugins.rules`; deny wins over allow, allow over asking
+    deny = [{tool = "shell", command = "git push"}, {tool = "*", path = "secrets/**"}]
+    allow = [{tool = "shell", command = "git status *"}]
+
+    [plugin.budget]                   # of one turn; what is left out is not limited
+    calls = 100
+    seconds = 1800
+    tokens = 500000
+
+    [plugin.repeats]
+    same = 5                          # times that the same call may have the same result in a row; 0: always
+
     [redact]                          # what `fencepost export --redact` hides beside what it knows
     patterns = ["ACME-[0-9]{6}"]      # regular expressions; of a group named `secret` only that group
 
