@@ -29,6 +29,7 @@ DEFAULT: tuple[str, ...] = (
     "compaction",
     "files",
     "shell",
+    "mcp",
 )
 """What the ready agent is composed of if the configuration does not say."""
 
@@ -140,6 +141,12 @@ def _files() -> Plugin:
     return ToolsPlugin("files", file_tools())
 
 
+def _mcp() -> Plugin:
+    from fencepost.plugins.mcp import Mcp
+
+    return Mcp()
+
+
 def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Plugin]:
     """The plugins with these names.
 
@@ -162,6 +169,7 @@ def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Pl
         "approval": lambda: Approval(mode, ask),
         "files": _files,
         "shell": Shell,
+        "mcp": _mcp,
     }
     return [shipped[name]() if name in shipped else _third_party(name, tuple(shipped)) for name in names]
 
