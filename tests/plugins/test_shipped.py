@@ -50,6 +50,15 @@ def test_the_shell_is_configured():
         Composition(compose(["shell"], "read"), {"shell": {"timeout": "long"}})
 
 
+def test_http_is_shipped_and_not_among_the_default():
+    assert "http" not in DEFAULT
+    composition = Composition(compose([*DEFAULT, "http"], "read"), {"http": {"private": ["*.corp.example"]}})
+    tool = composition.registry.tools["http_request"]
+    assert tool.guard({"url": "https://git.corp.example/"}, None) is not None
+    with pytest.raises(ConfigError, match=r"\[plugin.http\]"):
+        Composition(compose(["http"], "read"), {"http": {"hosts": []}})
+
+
 def test_a_name_that_nobody_ships():
     with pytest.raises(CompositionError, match="there is no plugin 'chekpoint'") as caught:
         compose(["chekpoint"], "read")

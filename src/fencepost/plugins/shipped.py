@@ -83,19 +83,40 @@ class Shell:
         context.tool(shell_tool(timeout_default=settings.timeout, timeout_limit=settings.limit, rules=rules))
 
 
+class Http:
+    """The tool `http_request`. Not in `DEFAULT`, for it needs an extra."""
+
+    name = "http"
+    requires: tuple[str, ...] = ()
+
+    def apply(self, context: PluginContext) -> None:
+        """Offer it."""
+        from importlib.util import find_spec
+
+        from fencepost.plugins.http_request import HttpRules, http_tool
+
+        if find_spec("httpx2") is None:
+            raise CompositionError(
+                "the plugin http needs httpx2, which is not installed",
+                next_act="Install it with: pip install 'fencepost[http]'",
+            )
+        context.tool(http_tool(context.configured(HttpRules)))
+
+
 class Models:
-    """The model schemes `openai:`, `deepseek:`, `anthropic:` and `script:`."""
+    """The model schemes `openai:`, `deepseek:`, `anthropic:`, `local:` and `script:`."""
 
     name = "models"
     requires: tuple[str, ...] = ()
 
     def apply(self, context: PluginContext) -> None:
         """Register them; an SDK is imported when its model is first made."""
-        from fencepost.plugins import anthropic, openai, script
+        from fencepost.plugins import anthropic, local, openai, script
 
         for scheme in ("openai", "deepseek"):
             context.model(scheme, openai.open_model)
         context.model("anthropic", anthropic.open_model)
+        context.model("local", local.open_model)
         context.model("script", script.open_model)
 
 
@@ -170,6 +191,7 @@ def compose(names: Sequence[str], mode: Mode, ask: Ask | None = None) -> list[Pl
         "files": _files,
         "shell": Shell,
         "mcp": _mcp,
+        "http": Http,
     }
     return [shipped[name]() if name in shipped else _third_party(name, tuple(shipped)) for name in names]
 
