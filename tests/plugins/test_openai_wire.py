@@ -61,6 +61,10 @@ def test_without_system_and_tools_the_fields_are_absent():
     assert [message["role"] for message in body["messages"]] == ["user"]
 
 
+def test_a_system_prompt_that_is_blank_is_left_out():
+    assert chat_body(request(system=" \u2028"))["messages"][0]["role"] == "user"
+
+
 @given(ANSWERS, st.sampled_from(["openai", "deepseek"]))
 def test_whatever_a_model_answered_its_history_passes_a_strict_provider(answers, provider):
     body = chat_body(talk_of(answers, provider).request())

@@ -6,7 +6,8 @@ Rules:
     2. It reaches to the end of a step, so a call and its result are seen together or not at all (core).
     3. The summary is made from the log, by a request of its own that passes the request gate.
     4. What is no good leaves the history as it is, and is said: a request that fails, an answer that was cut, is empty
-       or is longer than what it would replace. It is not tried again before the context has grown.
+       or is longer than what it would replace. It is not tried again before the context has grown; nor is it where a
+       summary did not help.
     5. The newest steps are kept as they are. If they alone are too much, fewer of them; in the end none.
 
 Without a limit nothing happens by itself: how large a model's window is, only the configuration knows.
@@ -36,7 +37,7 @@ NO_SUMMARY = "NO_SUMMARY"
 """The code of an answer that is no summary."""
 
 WORTH = 4
-"""By itself, nothing is summed up that is less than this part of the context: each time costs a request."""
+"""By itself, nothing is summed up that is less than this part of what was said: each time costs a request."""
 
 PATIENCE = 20
 """After a failure the context has to grow by this part of itself before it is tried again."""
@@ -54,7 +55,7 @@ class CompactionSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
         keep: closed steps, the newest, that stay as they are.
     """
 
-    limit: Annotated[int, msgspec.Meta(ge=100)] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1000)] | None = None
     at: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.8
     keep: Annotated[int, msgspec.Meta(ge=1)] = 4
 
@@ -87,27 +88,29 @@ class Compaction:
     async def _before(self, plan: StepPlan, go_on: Callable[[StepPlan], Awaitable[None]]) -> None:
         now = context_size(plan.journal.log.fold, plan.claims)
         if now >= max(self._room, self._again.get(plan.journal, 0)):
-            why = await self._by_itself(plan.pause, now)
+            why = await self._by_itself(plan.pause)
             if why is not None:
                 self._again[plan.journal] = now * (PATIENCE + 1) // PATIENCE
-                plan.pause.notify(Notice("note", f"the context, about {now} tokens, was not summed up: {why}"))
+                plan.pause.notify(Notice("note", f"the context is near its limit, with about {now} tokens: {why}"))
         await go_on(plan)
 
-    async def _by_itself(self, pause: Pause, now: int) -> str | None:
-        """Sum up if that is worth it; why not, or None."""
+    async def _by_itself(self, pause: Pause) -> str | None:
+        """Sum up if that is worth it; why it is no use to try again soon, or None."""
         cut = self._cut(pause.journal.log.fold)
         if cut is None or cut.rest > self._room:
             cut = cut_at(pause.journal.log.fold, 0)
-        if cut is None or cut.part * WORTH < now:
-            return "too little of it is in steps that are over"
+        if cut is None or cut.part * (WORTH - 1) < cut.rest:
+            return "too little of it is in steps that could be summed up"
         try:
-            await self._sum_up(pause, cut)
+            done = await self._sum_up(pause, cut)
         except Cancelled:
             raise
         except Exception as error:  # noqa: BLE001 - the history is as it was; the step's own request has its own say
-            return sentence(error)
-        self._again.pop(pause.journal, None)
-        return None
+            return f"it was not summed up: {sentence(error)}"
+        if done.after < self._room:
+            self._again.pop(pause.journal, None)
+            return None
+        return f"it was, and is still about {done.after} tokens"
 
     def _cut(self, fold: Fold) -> Cut | None:
         """The cut that keeps as many steps as it should, or fewer if those alone are half of what is allowed."""

@@ -178,7 +178,11 @@ def conversation(fold: Fold, through: int, room: int | None) -> str:
     if room is not None and tokens(text) > room:
         half = room * BYTES // 2  # so many short things: the middle goes, the beginning and the latest stay
         data = text.encode(errors="replace")
-        text = data[:half].decode(errors="ignore") + "\n\n[… left out …]\n\n" + data[-half:].decode(errors="ignore")
+        text = (
+            data[:half].decode(errors="ignore")
+            + "\n\n[… left out …]\n\n"
+            + data[len(data) - half :].decode(errors="ignore")
+        )
     return f"<conversation>\n{text}\n</conversation>\n\n{ASK}"
 
 

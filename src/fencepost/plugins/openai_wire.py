@@ -64,7 +64,7 @@ def chat_body(request: ModelRequest) -> dict[str, Json]:
 
 
 def _messages(request: ModelRequest) -> Iterator[Json]:
-    if request.system:
+    if request.system.strip():
         yield {"role": "system", "content": request.system}
     for message in request.messages:
         wired = _message(request, message)

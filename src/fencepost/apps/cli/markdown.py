@@ -59,6 +59,9 @@ def _entry(entry: ev.Entry, calls: dict[str, CallView]) -> Iterator[str]:
         case ev.TurnEnd() if entry.reason != "completed":
             why = f": {_line(entry.code)} {_line(entry.message)}".rstrip() if entry.code else ""
             yield f"*turn {entry.turn} ended: {entry.reason}{why}*"
+        case ev.ContextSummary():
+            yield f"**summary** of all up to seq {entry.through}, which a model sees in its place from here on"
+            yield _quoted(ev.text_of(entry.content))
         case ev.Gap():
             yield f"> **Gap**: {_line(entry.reason)}"
         case ev.Salvaged():

@@ -123,6 +123,8 @@ class TextView:
             stage.fresh()
         elif isinstance(event, ev.ToolCall):
             stage.line(f"→ {event.name}  {arguments_line(event.arguments, RESULT)}", BOLD)
+        elif isinstance(event, ev.ContextSummary):
+            stage.line(f"… the conversation up to seq {event.through} was summed up", DIM)
         elif isinstance(event, ev.RequestRetry):
             self._streamed = False
             stage.line(f"… {event.code}: {event.message}; again in {event.delay_ms / 1000:.1f} s", YELLOW)

@@ -100,6 +100,7 @@ class _Drawing:
             ev.ApprovalDecided: self._decided,
             ev.ToolCall: self._call,
             ev.ToolResult: self._result,
+            ev.ContextSummary: self._summary,
             ev.ToolNote: lambda e: self._row(e, 3, f"note  {one_line(e.text, WIDTH)}"),
             ev.Gap: self._gap,
             ev.Salvaged: lambda e: self._row(e, 3, f"salvaged  {one_line(e.original, WIDTH)}", marked=True),
@@ -207,6 +208,9 @@ class _Drawing:
         for call in ev.calls_of(event):
             asked = f"asks for {call.name}  {one_line(call.arguments, NARROW)}  [{call.call_id}]"
             self._row(event, 3, asked, verdict="" if call.call_id in self._admitted else self._verdict(call.call_id))
+
+    def _summary(self, event: ev.ContextSummary) -> None:
+        self._row(event, 1, f"summary of all up to seq {event.through}, by {event.model}  {_text(event.content)}")
 
     def _gap(self, event: ev.Gap) -> None:
         self.half_answer()
