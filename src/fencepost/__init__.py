@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     from fencepost.runtime.loop import TurnResult
     from fencepost.runtime.models import Model
     from fencepost.runtime.plugin import Plugin, PluginContext
+    from fencepost.runtime.replies import NotStarted
     from fencepost.runtime.runtime import Runtime, Settings
     from fencepost.runtime.session import Session
+    from fencepost.runtime.settlement import Completed, DidNotRun, StillRunning, Unknown, UnsettledCall
     from fencepost.runtime.toolmaker import tool
     from fencepost.runtime.tools import CallContext, Tool, ToolReply
     from fencepost.stores.base import Handle, Store, StoredLog, Upkeep
@@ -72,6 +74,13 @@ __all__ = [  # noqa: RUF022 - grouped by what a reader looks for
     "Tool",
     "ToolReply",
     "TurnResult",
+    # Saying what really happened
+    "Completed",
+    "DidNotRun",
+    "NotStarted",
+    "StillRunning",
+    "Unknown",
+    "UnsettledCall",
     # Looking at sessions
     "CallView",
     "Forked",
@@ -123,6 +132,8 @@ _HOMES = {
     "plugins.repeats": "Repeats",
     "plugins.rules": "Rule Rules",
     "runtime.toolmaker": "tool",
+    "runtime.replies": "NotStarted",
+    "runtime.settlement": "Completed DidNotRun StillRunning Unknown UnsettledCall",
     "runtime.tools": "CallContext Tool ToolReply",
     "runtime.guarantees": "Guarantees",
     "runtime.session": "Session",
