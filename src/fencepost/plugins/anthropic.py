@@ -7,7 +7,6 @@ which in `endpoint_errors`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fencepost.core.events import Json
@@ -88,9 +87,10 @@ class AnthropicModel(SdkModel):
     def _reader(self, request: ModelRequest) -> MessageReader:
         return MessageReader(request.model)
 
-    def _new_client(self, sdk: ModuleType, options: dict[str, Any]) -> AsyncAnthropic:
-        client: AsyncAnthropic = sdk.AsyncAnthropic(**options)
-        return client
+    def _new_client(self, options: dict[str, Any]) -> AsyncAnthropic:
+        from anthropic import AsyncAnthropic
+
+        return AsyncAnthropic(**options)
 
 
 def with_defaults(settings: Mapping[str, Json], *, caches: bool) -> dict[str, Json]:

@@ -30,7 +30,7 @@ CODES: Final[Mapping[int, str]] = {
     529: "OVERLOADED",
 }
 
-TOO_LONG: Final = ("context_length_exceeded", "maximum context length", "prompt is too long")
+TOO_LONG: Final = ("context_length_exceeded", "maximum context length", "prompt is too long", "available context size")
 """The code, and the words where there is no code, with which a provider says that the transcript is too long."""
 
 LASTING: Final[Mapping[str, str]] = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from fencepost.core.events import Json
@@ -90,9 +89,10 @@ class OpenAIModel(SdkModel):
     def _reader(self, request: ModelRequest) -> ChunkReader:  # noqa: ARG002 - any chunk may be read by itself
         return ChunkReader()
 
-    def _new_client(self, sdk: ModuleType, options: dict[str, Any]) -> AsyncOpenAI:
-        client: AsyncOpenAI = sdk.AsyncOpenAI(**options)
-        return client
+    def _new_client(self, options: dict[str, Any]) -> AsyncOpenAI:
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(**options)
 
     def _headers(self) -> dict[str, Any]:
         """The SDK adds what the environment holds for OpenAI to every request. It is nobody else's to see."""

@@ -139,7 +139,7 @@ class SdkModel(abc.ABC):
         """What reads the answer to `request`."""
 
     @abc.abstractmethod
-    def _new_client(self, sdk: ModuleType, options: dict[str, Any]) -> Any:
+    def _new_client(self, options: dict[str, Any]) -> Any:
         """The SDK's client, made with `options` and what is its own."""
 
     def _headers(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class SdkModel(abc.ABC):
                     "timeout": sdk.Timeout(self._timeout, connect=CONNECT_SECONDS),
                     "http_client": sdk.DefaultAsyncHttpxClient(trust_env=False) if self._local else None,
                 }
-                self._client = self._new_client(sdk, options)
+                self._client = self._new_client(options)
             return self._client
 
     def _model_error(self, sdk: ModuleType, error: Exception) -> ModelError:

@@ -104,18 +104,19 @@ class Http:
 
 
 class Models:
-    """The model schemes `openai:`, `deepseek:`, `anthropic:` and `script:`."""
+    """The model schemes `openai:`, `deepseek:`, `anthropic:`, `local:` and `script:`."""
 
     name = "models"
     requires: tuple[str, ...] = ()
 
     def apply(self, context: PluginContext) -> None:
         """Register them; an SDK is imported when its model is first made."""
-        from fencepost.plugins import anthropic, openai, script
+        from fencepost.plugins import anthropic, local, openai, script
 
         for scheme in ("openai", "deepseek"):
             context.model(scheme, openai.open_model)
         context.model("anthropic", anthropic.open_model)
+        context.model("local", local.open_model)
         context.model("script", script.open_model)
 
 
