@@ -10,11 +10,14 @@ import json
 import os
 import random
 import traceback
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from fencepost.journal.inspect import CallView
 from fencepost.plugins.script import ScriptModel
 from fencepost.plugins.shipped import compose
+from fencepost.runtime.models import Model
 from fencepost.runtime.runtime import Runtime
 from fencepost.stores.urls import open_store
 from tests.crash import child as actor
@@ -37,20 +40,27 @@ class Agent(Place):
         home: a directory for these; the session is named after it.
         chance: makes up the script.
         kept: the store of the session.
+        script: what the model says; made up if not given.
     """
 
-    def __init__(self, home: Path, chance: random.Random, kept: Files) -> None:
+    def __init__(
+        self, home: Path, chance: random.Random, kept: Files, script: Sequence[dict | str] | None = None
+    ) -> None:
         self.session = home.name
         self.kept = kept
         self.cwd = home / "work"
         self.cwd.mkdir(parents=True)
-        super().__init__(home, [*_script(chance, home / "world"), *LEFT_OVER])
+        super().__init__(home, [*(script or _script(chance, home / "world")), *LEFT_OVER])
         (self.cwd / "ledger.txt").write_text("".join(f"slot-{number}: empty\n" for number in range(200)))
         self.verdicts: dict[str, str] = {}
 
     def fork(self) -> int:
         """Fork a child that resumes, goes on, and asks what was not asked yet; returns its process id."""
         begun = len(self.saw("ack"))
+        return self.forked(lambda: self._act(begun))
+
+    def forked(self, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
+        """Do some work in a forked child; returns its process id."""
         pid = os.fork()
         if pid:
             return pid
@@ -58,17 +68,21 @@ class Agent(Place):
         try:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, 0)
-            asyncio.run(self._act(begun))
+            asyncio.run(work())
             code = 0
         except BaseException:  # noqa: BLE001 - whatever it is, the parent process has to hear of it
             self.errors.write_text(traceback.format_exc())
         finally:
             os._exit(code)
 
+    def runtime(self, model: Model | None) -> Runtime:
+        """The agent with its tools."""
+        plugins = compose(("models", "checkpoint", "retry", "approval", "files", "shell"), "all")
+        return Runtime(open_store(self.kept.url), model, plugins)
+
     async def _act(self, begun: int) -> None:
         world = actor.WorldFile(self.world)
-        plugins = compose(("models", "checkpoint", "retry", "approval", "files", "shell"), "all")
-        async with Runtime(open_store(self.kept.url), ScriptModel(self.script), plugins) as runtime:
+        async with self.runtime(ScriptModel(self.script)) as runtime:
             name = self.session
             there = name in await runtime.store.sessions()
             # The owner before is dead, and where only its lease would say so some time later, it is taken over.
