@@ -39,7 +39,12 @@ def _note(path: str, text: str) -> None:
 @peer.tool(annotations=ToolAnnotations(read_only_hint=True))
 def look(ctx: Context) -> CallToolResult:
     """What the server sees: the request's metadata, and its own process."""
-    seen = {"meta": dict(ctx.request_context.meta or {}), "pid": os.getpid(), "environment": dict(os.environ)}
+    seen = {
+        "meta": dict(ctx.request_context.meta or {}),
+        "pid": os.getpid(),
+        "environment": dict(os.environ),
+        "headers": dict(ctx.headers or {}),
+    }
     return CallToolResult(content=[], structured_content=seen)
 
 
@@ -100,7 +105,7 @@ def spawn() -> int:
 
 def main() -> None:
     if sys.argv[1:2] == ["--http"]:
-        peer.run("streamable-http", port=int(sys.argv[2]), stateless_http="--stateless" in sys.argv)
+        peer.run("streamable-http", port=int(sys.argv[2]))
     else:
         peer.run()
 

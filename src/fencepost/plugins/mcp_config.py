@@ -90,7 +90,8 @@ def _checked(given: McpServer | Json, where: str) -> McpServer:
         # Records are made without a check of their types, so they go through the same door.
         server = msgspec.convert(msgspec.to_builtins(given), McpServer)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where}: {error}", next_act="See the keys in the documentation of the mcp plugin") from None
+        keys = ", ".join(McpServer.__struct_fields__)
+        raise ConfigError(f"{where}: {error}", next_act=f"There are: {keys}") from None
     if bool(server.command) == bool(server.url):
         raise ConfigError(
             f"{where} has {'both' if server.url else 'neither'} of `command` and `url`",

@@ -85,16 +85,18 @@ class Rendering:
 
 
 def _said(result: types.CallToolResult) -> bool:
-    """Whether the texts of the answer say its structured content already, as the protocol asks of servers.
+    """Whether the content of the answer says its structured content already, as the protocol asks of servers.
 
-    Python servers wrap what is no object as `{"result": …}`, and say each item of a list in a text of its own.
+    Servers wrap what is no object in one with a single member, say each item of a list in a text of its own, or give
+    their content blocks a second time.
     """
     texts: list[object] = [block.text for block in result.content if isinstance(block, types.TextContent)]
     values = [_decoded(text) for text in texts]
+    blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in result.content]
     structured = result.structured_content
-    wrapped = structured["result"] if isinstance(structured, dict) and structured.keys() == {"result"} else structured
-    said = [*texts, *values, texts, values]
-    return structured in said or wrapped in said
+    inside = next(iter(structured.values())) if isinstance(structured, dict) and len(structured) == 1 else structured
+    said = [*texts, *values, texts, values, blocks]
+    return structured in said or inside in said
 
 
 def _decoded(text: object) -> object:
