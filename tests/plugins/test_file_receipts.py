@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -176,6 +179,28 @@ def test_a_name_that_is_no_text_is_kept(desk: Desk) -> None:
     assert isinstance(desk.settle("link/a.txt"), Completed)
 
 
+SETTLING = """
+import sys
+from pathlib import Path
+from fencepost.plugins.file_receipts import settle
+from fencepost.runtime.settlement import UnsettledCall
+cwd, files = Path(sys.argv[1]), Path(sys.argv[2])
+print(settle(UnsettledCall("c1", "s1", "write_file", {"path": "sub/deep/a.txt"}, "idempotent", 1, cwd, files)))
+"""
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_what_is_called_completed_was_synced_first(desk: Desk) -> None:
+    """Who was killed behind the renaming had not synced it; the log would outlive a file that a power cut takes back."""
+    desk.do(path="sub/deep/a.txt", content="new")
+    trace = desk.cwd.parent / "trace"
+    command = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fsync", sys.executable, "-c", SETTLING]
+    done = subprocess.run([*command, str(desk.cwd), str(desk.files)], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("Completed(")
+    synced = re.findall(r"fsync\(\d+<(.*)>\)", trace.read_text())
+    assert synced == [str(desk.cwd / name) for name in ("sub/deep/a.txt", "sub/deep", "sub")] + [str(desk.cwd)]
+
+
 # --- how far it came ----------------------------------------------------------------------------------------------
 
 
@@ -290,6 +315,23 @@ def test_tidying_removes_what_the_receipt_names_and_nothing_else(desk: Desk) -> 
     assert sorted(os.listdir(desk.cwd)) == [other.name, "a.txt"]
     assert desk.receipts == ["c1.file.put"]
     tidy(desk.call())
+
+
+def test_tidying_removes_no_name_that_a_body_would_not_make(desk: Desk) -> None:
+    """A session that came from elsewhere brings its receipts along."""
+    desk.place.write_text("mine")
+    desk.do(path="b.txt", content="x")
+    (receipt,) = (desk.files / "receipts").iterdir()
+    receipt.write_text(json.dumps({**json.loads(receipt.read_bytes()), "waiting": str(desk.place)}))
+    tidy(desk.call())
+    desk.do(path="b.txt", content="y")
+    assert desk.place.read_text() == "mine"
+
+
+def test_a_path_through_a_file_leaves_no_receipt(desk: Desk) -> None:
+    desk.place.write_text("old")
+    assert desk.do(path="a.txt/b", content="x").code == "NOT_A_DIRECTORY"
+    assert not desk.files.exists()
 
 
 def test_tidying_leaves_a_directory_that_has_the_name(desk: Desk) -> None:

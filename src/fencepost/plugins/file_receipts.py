@@ -32,6 +32,8 @@ import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 import socket
 import stat
 from pathlib import Path
@@ -52,6 +54,7 @@ PLANNED = ".file"
 ANNOUNCED = ".file.put"
 UNFINISHED = ".file.new"
 
+_WAITING = re.compile(r"\.[0-9a-f]{16}\.fencepost")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -143,6 +146,11 @@ def directory_at(place: Path) -> Found:
     return Found(NOTHING, status.st_ino, status.st_ctime_ns)
 
 
+def waiting_in(directory: Path) -> Path:
+    """A name under which new content can wait there, that nobody else has."""
+    return directory / f".{secrets.token_hex(8)}.fencepost"
+
+
 # --- leaving it -------------------------------------------------------------------------------------------------
 
 
@@ -163,7 +171,7 @@ def leave(files: Path, call_id: str, receipt: Receipt, path: str) -> None:
         _make_shelf(names.shelf)
         earlier = names.read()
         if earlier is not None:
-            _remove(Path(earlier.waiting))
+            _remove_waiting(earlier)
         receipt = msgspec.structs.replace(receipt, boot=_boot(), again=earlier is not None)
         write_over(names.unfinished, _encoded(receipt), 0o600)
         names.unfinished.replace(names.planned)
@@ -346,7 +354,14 @@ def tidy(call: UnsettledCall) -> None:
     _remove(names.unfinished)
     receipt = names.read()
     if receipt is not None:
-        _remove(Path(receipt.waiting))
+        _remove_waiting(receipt)
+
+
+def _remove_waiting(receipt: Receipt) -> None:
+    """Only a name as bodies make it: a session may have come from somebody else, with receipts that name anything."""
+    waiting = Path(receipt.waiting)
+    if _WAITING.fullmatch(waiting.name):
+        _remove(waiting)
 
 
 def _remove(place: Path) -> None:

@@ -5,7 +5,8 @@
     edit_file                               `write`; a second time it would not find its text
 
 Paths count from the session's working directory. One that leads out of it, also by a symbolic link, is asked about
-(`files_place.outside`). Every failure is one sentence with a code. All of them run in threads.
+(`files_place.outside`). Every failure is one sentence with a code. All of them run in threads. What became of a write
+or an edit that a crash cut off is told from its receipt (`file_receipts`).
 """
 
 from __future__ import annotations

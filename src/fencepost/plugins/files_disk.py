@@ -39,7 +39,7 @@ def nearest(place: Path) -> Path:
     directory = place.parent
     while not directory.exists():
         directory = directory.parent
-    os.stat(directory / ".")  # noqa: PTH116 - a Path would drop the dot, which a file does not have
+    os.stat(f"{directory}/.")  # noqa: PTH116 - a Path would drop the dot, which only a directory has
     return directory
 
 

@@ -11,13 +11,12 @@ keep the old content. New directories are synced into their parents.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
 import msgspec
 
-from fencepost.plugins.file_receipts import Found, Receipt, announce, content_of, directory_at, leave
+from fencepost.plugins.file_receipts import Found, Receipt, announce, content_of, directory_at, leave, waiting_in
 from fencepost.plugins.files_disk import make_directories, nearest, sync, sync_directory
 from fencepost.plugins.files_place import IO, Refusal
 from fencepost.runtime.tools import CallContext
@@ -62,7 +61,7 @@ def replace(context: CallContext, change: Change) -> None:
     """
     place = change.place
     directory = nearest(place)
-    waiting = directory / f".{secrets.token_hex(8)}.fencepost"
+    waiting = waiting_in(directory)
     receipt = Receipt(
         place=str(place),
         before=change.before,

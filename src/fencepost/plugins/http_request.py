@@ -73,8 +73,8 @@ class HttpRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             them, and only then are they connected to.
     """
 
-    timeout: float = 30.0
-    limit: float = 300.0
+    timeout: Annotated[float, Meta(gt=0)] = 30.0
+    limit: Annotated[float, Meta(gt=0)] = 300.0
     private: tuple[str, ...] = ()
 
 
