@@ -191,7 +191,7 @@ print(settle(UnsettledCall("c1", "s1", "write_file", {"path": "sub/deep/a.txt"},
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_what_is_called_completed_was_synced_first(desk: Desk) -> None:
-    """Who was killed behind the renaming had not synced it; the log would outlive a file that a power cut takes back."""
+    """Who was killed behind the renaming had not synced it: a power cut would take back what the log says."""
     desk.do(path="sub/deep/a.txt", content="new")
     trace = desk.cwd.parent / "trace"
     command = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fsync", sys.executable, "-c", SETTLING]
