@@ -19,10 +19,13 @@ from fencepost.runtime.runtime import Runtime
 from fencepost.stores.base import Store
 from fencepost.stores.urls import open_store
 
+TOOLS = ("files", "shell")
+"""The plugins whose tools work, and know afterwards what they did."""
+
 
 def ready_agent(store: Store, model_url: str, approval: Approval) -> Runtime:
     """The shipped agent: gates, retry, shell and file tools, with a model behind `model_url`."""
-    plugins: list[Plugin] = [approval, *compose(("models", "checkpoint", "retry", "files", "shell"), "all")]
+    plugins: list[Plugin] = [approval, *compose(("models", "checkpoint", "retry", *TOOLS), "all")]
     environ = {"OPENAI_BASE_URL": model_url, "OPENAI_API_KEY": "not-needed"}
     return Runtime(store, model_of("openai:scripted", {}, environ), plugins)
 

@@ -3,6 +3,9 @@
 The agent has one call with an effect: the shell appends a line to `outbox.txt`. The world is the number of lines
 there; the log is what it says about that call. A row is right if the verdict is the expected one and does not
 contradict the world: no `not_started` for an effect that happened, no `completed` for one that did not.
+
+A command lives on when its agent is killed. It is let finish before the world is looked at, and leaves a receipt: what
+`fencepost demo --settle` then says of it, beside the log alone, is compared with the world too.
 """
 
 from __future__ import annotations
@@ -16,6 +19,10 @@ from fencepost.core import events as ev
 
 EFFECT = "printf 'sent\\n' >> outbox.txt"
 MARKER = "reached"
+GO = "go"
+MARK = f"printf 'reached\\n' > {MARKER}"
+WAIT = f"n=0; until [ -e {GO} ] || [ $n -gt 3000 ]; do n=$((n+1)); sleep 0.02; done"
+"""Waits until somebody says that it may go on, or a minute."""
 TASK = "Send the message once, check that it went out, and write a report."
 
 
@@ -26,7 +33,8 @@ class KillPoint(msgspec.Struct, frozen=True, kw_only=True):
         name: as printed.
         key: for directories and command lines.
         command: what the model asks the shell to run.
-        verdict: expected for that call; None where it was never asked for.
+        verdict: expected for that call, of the log alone; None where it was never asked for.
+        settled: the same when its receipt was looked at; the same as `verdict` if not given.
         effects: expected lines in the outbox.
         hold: chunks of the first answer after which the model server stops talking; None: it never does.
         store: where the store stops, as (when, event type).
@@ -38,6 +46,7 @@ class KillPoint(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     command: str = EFFECT
     verdict: str | None
+    settled: str | None = None
     effects: int
     hold: int | None = None
     store: tuple[When, type[ev.Event]] | None = None
@@ -60,27 +69,31 @@ POINTS: tuple[KillPoint, ...] = (
         name="tool gate passed, body not entered",
         key="gate-passed",
         verdict="outcome_unknown",
+        settled="not_started",
         effects=0,
         store=("after", ev.ToolCall),
     ),
     KillPoint(
         name="body entered, before its effect",
         key="body-entered",
-        command=f"printf 'reached\\n' > {MARKER}; sleep 60; {EFFECT}",
+        command=f"{MARK}; {WAIT}; {EFFECT}",
         verdict="outcome_unknown",
-        effects=0,
+        settled="completed",
+        effects=1,
     ),
     KillPoint(
         name="effect done, not returned",
         key="effect-done",
-        command=f"{EFFECT}; printf 'reached\\n' > {MARKER}; sleep 60",
+        command=f"{EFFECT}; {MARK}; {WAIT}",
         verdict="outcome_unknown",
+        settled="completed",
         effects=1,
     ),
     KillPoint(
         name="result appended, not flushed",
         key="result-appended",
         verdict="outcome_unknown",
+        settled="completed",
         effects=1,
         store=("before", ev.ToolResult),
     ),
@@ -94,8 +107,9 @@ POINTS: tuple[KillPoint, ...] = (
     KillPoint(
         name="during repair, before its records",
         key="repair-before",
-        command=f"{EFFECT}; printf 'reached\\n' > {MARKER}; sleep 60",
+        command=f"{EFFECT}; {MARK}; {WAIT}",
         verdict="outcome_unknown",
+        settled="completed",
         effects=1,
         store=("before", ev.SessionOwner),
         repair=True,
@@ -103,8 +117,8 @@ POINTS: tuple[KillPoint, ...] = (
     KillPoint(
         name="during repair, behind its records",
         key="repair-behind",
-        command=f"{EFFECT}; printf 'reached\\n' > {MARKER}; sleep 60",
-        verdict="outcome_unknown",
+        command=f"{EFFECT}; {MARK}; {WAIT}",
+        verdict="completed",
         effects=1,
         store=("after", ev.SessionOwner),
         repair=True,
