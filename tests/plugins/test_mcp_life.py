@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -201,6 +202,20 @@ def test_our_own_living_servers_are_no_survivors():
             await agent.go()
             assert end_survivors(frozenset(agent.tokens())) == []
             assert alive(agent.pids()[0])
+
+    run(scenario)
+
+
+def test_variables_can_come_from_elsewhere_and_the_server_has_our_path_all_the_same():
+    async def scenario():
+        server = McpServer(command="env", args=(PEER.command, *PEER.args), env={"WHO": "${CLIENT}"})
+        source = mcp_source({"peer": server}, {"CLIENT": "${literally}"})
+        async with McpAgent([calls(call("peer__look")), "done"], {}) as agent:
+            session = await agent.runtime.create("s2", sources=[source])
+            await session.prompt("go")
+            (record,) = session.journal.log.fold.calls.values()
+            seen = json.loads(ev.text_of(record.result.content))["environment"]
+            assert (seen["WHO"], seen["PATH"]) == ("${literally}", os.environ["PATH"])
 
     run(scenario)
 

@@ -43,7 +43,7 @@ ABORTED_BEFORE_DISPATCH = "ABORTED_BEFORE_DISPATCH"
 NOT_SAVED = "NOT_SAVED"
 
 NOT_ENTERED = frozenset({DENIED, INVALID_ARGUMENTS, UNKNOWN_TOOL, ABORTED_BEFORE_DISPATCH, NOT_SAVED, TOOL_NOT_STARTED})
-"""Codes of results that say: the body was never entered."""
+"""Codes of results that say: the body was never entered, or vouches that it had no effect."""
 
 
 class Evidence(msgspec.Struct, frozen=True):

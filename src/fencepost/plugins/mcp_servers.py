@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -104,7 +105,7 @@ def _start(
     where = f"mcp.servers.{name}"
     argv = [expanded(text, environ, f"{where}.args") for text in (server.command, *server.args)]
     own = {key: expanded(text, environ, f"{where}.env.{key}") for key, text in server.env.items()}
-    inherited = {key: environ[key] for key in INHERITED if key in environ}
+    inherited = {key: os.environ[key] for key in INHERITED if key in os.environ}
     cwd = site.cwd / Path(expanded(server.cwd, environ, f"{where}.cwd")).expanduser()
 
     async def start() -> Child:

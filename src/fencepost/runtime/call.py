@@ -11,8 +11,8 @@ A call goes through these hands, in this order; each step can only be reached th
 Rules:
     1. The body gets the arguments that the log has, whatever a hook did to its own copy.
     2. A call with the effect `write` is entered once, however often a hook calls `next`.
-    3. Once a body was entered, no result says "not started", whoever made it (law 2); a reply that is known is not
-       lost to a hook that breaks, hangs or is cancelled behind it.
+    3. Once a body was entered, no result says "not started" but on the body's own word (law 2); a reply that is known
+       is not lost to a hook that breaks, hangs or is cancelled behind it.
     4. A fault of a plugin, or of our own, gives its call a result too, and is reported afterwards.
 
 What it refuses to be: a scheduler. Which call runs when is decided in `toolrun`.

@@ -31,7 +31,8 @@ class ToolReply(msgspec.Struct, frozen=True):
     Attributes:
         text: for the model.
         is_error: the call finished, and what it did failed.
-        code: stable name of the failure; never one of `verdict.NOT_ENTERED`, for the body was entered.
+        code: stable name of the failure; never one of `verdict.NOT_ENTERED`, for the body was entered. One that had
+            no effect for certain raises `replies.NotStarted`.
         unknown: the body cannot say what happened (it was timed out, cut off or cancelled while acting): the live
             form of `outcome_unknown`. `text` then is the cause, as half a sentence.
         detail: what an `unknown` reply can still show, such as the output until then; stands below the sentence.
