@@ -123,6 +123,28 @@ def test_lost_bytes_about_calls_that_have_a_verdict_hinder_nobody(tmp_path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("scheme", [JsonlStore, SqliteStore], ids=["jsonl", "sqlite"])
+@pytest.mark.parametrize(("events", "carried"), [([*turn_with_call(), call(5)], True), (turn_with_call(), False)])
+def test_receipts_of_a_call_that_may_have_run_go_with_it(tmp_path, scheme, events, carried):
+    put(tmp_path / "a", log_bytes(events))
+
+    async def scenario():
+        source, target = JsonlStore(tmp_path / "a"), scheme(tmp_path / "b" / "x")
+        receipt = source.files("s1") / "receipts" / "call-1.1.done.json"
+        receipt.parent.mkdir(parents=True)
+        receipt.write_bytes(b"evidence")
+        receipt.chmod(0o600)
+        await copy(source, "s1", target)
+        copied = target.files("s1") / "receipts" / receipt.name
+        assert copied.exists() == carried
+        assert not carried or (copied.read_bytes(), copied.stat().st_mode) == (b"evidence", receipt.stat().st_mode)
+        assert (await target.read("s1")).owner is None
+        for store in (source, target):
+            await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_session_that_somebody_works_on_is_refused(tmp_path):
     async def scenario():
         source, target = JsonlStore(tmp_path), MemoryStore()

@@ -8,13 +8,20 @@ Rules:
        missing) would be lost, and a call that has no result yet would look more innocent than it is (law 2). Such a
        session is refused until it was resumed: then every call has its result.
 
-Large outputs in `Store.files` stay where they are; results name them by their path.
+    4. Of a call that was let go and has no result, the files of the session may tell what happened. They are carried
+       over with it, durable before the copy is: a receipt that is missing would read as "did not run" (law 2).
+
+Else large outputs in `Store.files` stay where they are; results name them by their path.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import shutil
 from collections.abc import Iterable
 from itertools import chain, zip_longest
+from pathlib import Path
 
 import msgspec
 
@@ -55,6 +62,8 @@ async def copy(source: Store, session: str, target: Store, vocabulary: Vocabular
     header = _copyable(reading, source.url)
     handle = await target.create(header)
     try:
+        if any(reading.fold.calls[name].admitted for name in reading.fold.owed):
+            await asyncio.to_thread(_carry, source.files(session), target.files(session))
         await handle.append(stored.entries, 0)
     finally:
         await handle.release()
@@ -87,6 +96,31 @@ def _copyable(reading: Reading, url: str) -> ev.Header:
             next_act=f"Close its calls first, with `fencepost resume {name}`",
         )
     return stored.header
+
+
+def _carry(source: Path, target: Path) -> None:
+    """Copy a directory, durably; what it has none of is not made.
+
+    Raises:
+        StoreError: it could not be copied.
+    """
+    if not source.is_dir():
+        return
+    try:
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        for path in (*target.rglob("*"), target, target.parent):
+            if not path.is_symlink():
+                _sync(path)
+    except (OSError, shutil.Error) as error:
+        raise StoreError(f"what belongs to the calls could not be copied to {target}: {error}") from error
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _same(one: StoredLog, other: StoredLog) -> bool:
