@@ -9,6 +9,7 @@ from tests.runtime.settling import Left, leave, runtime, teller
 from fencepost.core import events as ev
 from fencepost.errors import MediumError
 from fencepost.runtime.settlement import Completed
+from fencepost.runtime.toolbox import Toolbox
 from fencepost.testing import ScriptedModel
 
 
@@ -261,6 +262,55 @@ def test_fetched_tools_that_know_what_happened_are_asked_where_they_are_there():
         agent = runtime(store, plugins=[Plugin(source)])
         session = await agent.resume("s1", rerun=frozenset({"read"}))
         assert [item.settled_by for item in session.recovery.calls] == ["far"]
+        await agent.close()
+
+    run(scenario)
+
+
+def test_a_source_that_will_not_stop_is_left_and_the_rest_is_closed(tmp_path):
+    async def scenario():
+        free, quick = asyncio.Event(), Source(fetched())
+
+        async def deaf(site):
+            while not free.is_set():
+                try:
+                    await free.wait()
+                except asyncio.CancelledError:
+                    continue
+            return ()
+
+        agent = runtime(TouchyStore())
+        session = await agent.create("s1", tmp_path)
+        toolbox = Toolbox({}, [quick, deaf], patience=0.01)
+        opening = asyncio.create_task(toolbox.open(session.journal, tmp_path, lambda _: None))
+        await until(lambda: "far" in toolbox.tools)
+        await toolbox.close()
+        assert quick.closed == ["s1"]
+        free.set()
+        await opening
+        await agent.close()
+
+    run(scenario)
+
+
+def test_what_cannot_be_closed_is_raised_and_the_session_is_free_all_the_same(tmp_path):
+    async def scenario():
+        first, store = Source(fetched()), TouchyStore()
+
+        async def bad(site):
+            def fail():
+                raise RuntimeError("the server does not let go")
+
+            site.closing.callback(fail)
+            return ()
+
+        agent = runtime(store, model=ScriptedModel(["one"]), plugins=[Plugin(first, bad)])
+        session = await agent.create("s1", tmp_path)
+        await session.prompt("a")
+        with pytest.raises(RuntimeError, match="does not let go"):
+            await session.close()
+        assert first.closed == ["s1"]
+        assert (await store.read("s1")).owner is None
         await agent.close()
 
     run(scenario)

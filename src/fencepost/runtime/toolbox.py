@@ -3,7 +3,8 @@
 Rules:
     1. Sources are opened once, in front of the session's first turn: opening a session runs nothing.
     2. A source that cannot be opened is told to the user, and the session goes on without its tools.
-    3. What a source opened is closed with the session, last opened first.
+    3. What a source opened is closed with the session, last opened first. One that is still opening is told to stop,
+       and is not waited for longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from fencepost.journal.session import Journal
 from fencepost.runtime.replies import sentence
 from fencepost.runtime.subjects import Notice
 from fencepost.runtime.tools import Tool
+
+PATIENCE = 3.0
+"""Seconds that a source which is told to stop gets."""
 
 
 class SessionSite(msgspec.Struct, frozen=True):
@@ -52,12 +56,14 @@ class Toolbox:
     Args:
         tools: of the composition.
         sources: opened in this order.
+        patience: see `PATIENCE`.
 
     Attributes:
         tools: what there is, by name; grows when the sources are opened.
     """
 
-    def __init__(self, tools: Mapping[str, Tool], sources: Sequence[ToolSource]) -> None:
+    def __init__(self, tools: Mapping[str, Tool], sources: Sequence[ToolSource], patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._fetched: dict[str, Tool] = {}
         self.tools: Mapping[str, Tool] = ChainMap(self._fetched, tools)  # type: ignore[arg-type]  # only read there
         self._sources = tuple(sources)
@@ -94,8 +100,12 @@ class Toolbox:
                 site.notify(Notice("note", f"a second tool {tool.name!r} is left out: the name is taken"))
 
     async def close(self) -> None:
-        """Close what the sources opened."""
+        """Close what the sources opened.
+
+        Raises:
+            Exception: what the last of those raised that could not be closed; the others are closed all the same.
+        """
         if self._opening is not None:
             self._opening.cancel()
-            await asyncio.wait({self._opening})
+            await asyncio.wait({self._opening}, timeout=self._patience)
         await self._closing.aclose()
