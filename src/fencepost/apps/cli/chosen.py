@@ -20,10 +20,10 @@ from fencepost.plugins.approval import MODES, Mode
 from fencepost.runtime.config import LoadedConfig, default_store
 
 NO_MODEL = """\
-no model is chosen: --model, FENCEPOST_MODEL, or `model = "…"` in fencepost.toml says which. For instance
-  fencepost run --model openai:gpt-5 …     with OPENAI_API_KEY set (or deepseek:NAME with DEEPSEEK_API_KEY)
-  OPENAI_BASE_URL=http://127.0.0.1:8000/v1 fencepost run --model openai:NAME …     any compatible endpoint
-  fencepost run --model script:FILE …      a script of answers, offline"""
+no model is chosen: --model, FENCEPOST_MODEL or, in fencepost.toml (see fencepost init), `model` says which
+  a key:     export ANTHROPIC_API_KEY=…; fencepost run --model anthropic:NAME …   (or openai:, deepseek:)
+  a file:    pip install 'fencepost[local]'; fencepost run --model local:FILE.gguf …
+  a script:  fencepost run --model script:FILE …   answers from a file, offline"""
 
 
 class Approve(msgspec.Struct, frozen=True):

@@ -119,7 +119,7 @@ def _print(report: Report, *, alone: bool = False) -> None:
     else:
         out.print("no sessions")
     out.print()
-    _print_medium(out, report.medium)
+    print_medium(out, report.medium)
 
 
 def _print_all(out: Console, report: Report) -> None:
@@ -184,7 +184,8 @@ def _advice(checkup: Checkup) -> list[str]:
     return []
 
 
-def _print_medium(out: Console, medium: Medium) -> None:
+def print_medium(out: Console, medium: Medium) -> None:
+    """What was found out about the place where sessions are kept."""
     from fencepost.apps.cli import paper
 
     out.print(paper.styled(f"{medium.path or 'medium'} ({medium.filesystem}) {medium.detail}".rstrip()))

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 ABOUT = "Run an agent whose session log tells the truth after a crash."
 
 EPILOG = """\
+models:
+  anthropic:NAME, openai:NAME, deepseek:NAME   with a key, see below
+  local:FILE.gguf                              on this machine, without a key
+  script:FILE                                  answers from a file
+
 environment:
-  FENCEPOST_MODEL, FENCEPOST_STORE   what --model and --store say if they are not given
-  OPENAI_API_KEY, OPENAI_BASE_URL    the key, and any endpoint that speaks chat completions
+  FENCEPOST_MODEL, FENCEPOST_STORE   in place of --model and --store
+  ANTHROPIC_API_KEY, OPENAI_API_KEY, DEEPSEEK_API_KEY
+  ANTHROPIC_BASE_URL, OPENAI_BASE_URL, DEEPSEEK_BASE_URL   compatible endpoints
   FENCEPOST_DEBUG=1                  show tracebacks
 
 exit status:
-  0 done · 1 the turn ended otherwise · 2 usage · 3 could not be saved · 4 held by another process
-  5 damaged or unsupported · 130 interrupted (129 hung up, 143 told to end)
+  0 done · 1 the turn ended otherwise · 2 usage · 3 could not be saved
+  4 held by another process · 5 damaged or unsupported
+  130 interrupted (129 hung up, 143 told to end)
 
 IDs may be shortened to a unique beginning.
 """
 
+COMPLETION = (
+    "Print a completion script. In ~/.bashrc: source <(fencepost completion bash). In ~/.zshrc, behind compinit: "
+    "source <(fencepost completion zsh). For fish: fencepost completion fish > "
+    "~/.config/fish/completions/fencepost.fish"
+)
 RECORDS = "JSON for programs"
+MODEL = "anthropic:NAME, openai:NAME, deepseek:NAME, local:FILE or script:FILE"
+
+GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("begin", ("init", "demo")),
+    ("work", ("run", "resume", "chat")),
+    ("look", ("sessions", "show", "inspect", "export")),
+    ("keep", ("fork", "copy", "compress", "delete", "restore", "purge")),
+    ("serve", ("acp", "serve")),
+    ("check", ("doctor", "config", "completion")),
+)
+"""The commands as `--help` lists them; one that is in no group stands at the end."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -30,21 +53,46 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     Raises:
         SystemExit: help was asked for (0), or the words are wrong (2).
     """
-    parser = argparse.ArgumentParser(
-        prog="fencepost", description=ABOUT, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("-V", "--version", action="store_true", help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _live(commands)
-    _faces(commands)
-    _looking(commands)
-    _keeping(commands)
-    _setup(commands)
+    parser, commands = build()
     if words and words[0] in commands.choices:
         # By itself a subparser takes all its words in one go, and would refuse a TASK behind a flag.
         chosen: argparse.ArgumentParser = commands.choices[words[0]]
         return chosen.parse_intermixed_args(list(words[1:]))
     return parser.parse_args(words)
+
+
+def build() -> tuple[argparse.ArgumentParser, _Commands]:
+    """The parser, and its commands by name."""
+    parser = argparse.ArgumentParser(
+        prog="fencepost",
+        usage="fencepost COMMAND …  (fencepost COMMAND --help says more)",
+        description=ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-V", "--version", action="store_true", help="print the version")
+    commands = parser.add_subparsers(prog="fencepost", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    _live(commands)
+    _faces(commands)
+    _looking(commands)
+    _keeping(commands)
+    _setup(commands)
+    parser.epilog = "\n".join((*_listed(abouts(commands)), EPILOG))
+    return parser, commands
+
+
+def abouts(commands: _Commands) -> dict[str, str]:
+    """What each command does, in one line."""
+    return {choice.dest: choice.help or "" for choice in commands._choices_actions}  # noqa: SLF001 - it has no public name
+
+
+def _listed(about: dict[str, str]) -> Iterator[str]:
+    grouped = {name for _, names in GROUPS for name in names}
+    for title, names in (*GROUPS, ("more", tuple(name for name in about if name not in grouped))):
+        here = [name for name in names if name in about]
+        if here:
+            yield f"{title}:"
+            yield from (f"  {name:<12}{about[name]}" for name in here)
+            yield ""
 
 
 if TYPE_CHECKING:
@@ -73,7 +121,7 @@ def _live(commands: _Commands) -> None:
     )
     _settling(resume)
     for parser in (run, resume):
-        parser.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+        parser.add_argument("--model", metavar="M", help=MODEL)
         parser.add_argument(
             "--approve",
             choices=("ask", "read", "all", "none"),
@@ -91,10 +139,10 @@ def _faces(commands: _Commands) -> None:
     how.add_argument("--http", metavar="HOST:PORT", help="over HTTP with server-sent events; a bearer token always")
     serve.add_argument("--token-file", metavar="FILE", help="where the token is, or is put (default: FENCEPOST_TOKEN)")
     serve.add_argument("--host-name", metavar="NAME", action="append", help="another name that clients may call it by")
-    serve.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+    serve.add_argument("--model", metavar="M", help=MODEL)
     serve.add_argument("--approve", choices=("ask", "read", "all", "none"), help="which calls run (default: ask)")
     acp = _command(commands, "acp", "editor", "be the agent of an editor: Agent Client Protocol over stdio")
-    acp.add_argument("--model", metavar="M", help="openai:NAME, deepseek:NAME or script:FILE")
+    acp.add_argument("--model", metavar="M", help=MODEL)
     acp.add_argument(
         "--approve", choices=("ask", "read", "all", "none"), help="which calls run, to begin with (default: ask)"
     )
@@ -127,8 +175,8 @@ def _looking(commands: _Commands) -> None:
     sessions.add_argument("--trash", action="store_true", help="list what was deleted and can be restored")
     for name, module, about in (
         ("show", "showing", "draw a session as a timeline"),
-        ("inspect", "inspecting", "say for each call whether it completed, did not start, or is unknown"),
-        ("export", "exporting", "print a session: its events, Markdown, or the messages that a model API takes"),
+        ("inspect", "inspecting", "say of each call: completed, not started, or outcome unknown"),
+        ("export", "exporting", "print a session as events, Markdown, or messages of a model API"),
     ):
         parser = _command(commands, name, module, about)
         parser.add_argument("id", metavar="ID", nargs="?", help="default: the last session of this directory")
@@ -187,4 +235,13 @@ def _setup(commands: _Commands) -> None:
     doctor.add_argument("--json", action="store_true", help=RECORDS)
     config = _command(commands, "config", "configuring", "print what is composed: model, store, plugins, hooks, tools")
     config.add_argument("--json", action="store_true", help=RECORDS)
+    init = _command(commands, "init", "initialising", "write a commented fencepost.toml; check model, store and medium")
+    init.add_argument("--model", metavar="M", help=f"{MODEL}; without it the file says how to choose one")
+    init.add_argument("--force", action="store_true", help="replace the file that is there")
+    init.add_argument("--json", action="store_true", help=RECORDS)
+    completion = commands.add_parser(
+        "completion", help="print what makes your shell complete these words", description=COMPLETION
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.set_defaults(module="completing", words_of="completion")
     commands.add_parser("demo", help="kill a real agent at ten points and check what its log says", add_help=False)
