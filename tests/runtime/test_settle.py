@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from tests.runtime.rig import TouchyStore, balanced, identity, run
@@ -209,11 +210,11 @@ def test_one_that_will_not_end_is_still_running():
         assert result.evidence.startswith("still running: process 17; pay did not say within")
         await journal.close()
 
-    async def settle(call):  # noqa: ARG001 - the shape of a settle; at once, so that only the end is waited for
+    async def settle(call):
         return StillRunning(Stubborn(), "process 17")
 
     tool = teller(settle)
-    how = settling.Settling({"pay": tool}, None, "end", limit=0.05)
+    how = settling.Settling({"pay": tool}, Path("/nowhere"), "end", limit=0.05)
     run(scenario)
 
 
