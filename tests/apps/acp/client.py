@@ -17,6 +17,9 @@ from tests.apps.command import SECONDS, Command
 SCHEMA = Path(__file__).parents[2] / "peers/node_modules/@agentclientprotocol/sdk/schema/v1"
 """Installed by `make peers`."""
 
+HOLDS = "echo begun > begun; while test -e begun; do sleep 0.1; done"
+"""A command that does something, and does not return before its file is gone."""
+
 Frame = dict[str, Any]
 Answer = Callable[[Frame], Any]
 

@@ -24,6 +24,7 @@ def schema() -> Schema:
 def connect(cli: Command, schema: Schema) -> Iterator[Connect]:
     """Starts servers with a client each; whatever still runs at the end is killed."""
     with contextlib.ExitStack() as stack:
+        stack.callback((cli.work / "begun").unlink, missing_ok=True)
 
         def start(*words: str, capabilities: dict[str, Any] | None = None, checked: bool = True) -> Client:
             client = Client(cli, schema if checked else None, *words)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.apps.acp.client import Client, allow, until, writes
+from tests.apps.acp.client import HOLDS, Client, allow, until, writes
 from tests.apps.acp.conftest import Connect
-from tests.apps.command import HANGS, Command, call
+from tests.apps.command import Command, call
 
 
 def entered(cli: Command, client: Client, session: str) -> None:
@@ -14,7 +14,7 @@ def entered(cli: Command, client: Client, session: str) -> None:
 
 
 def test_a_cancelled_turn_is_closed_durably_before_the_answer(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", "I begin.", command=HANGS), {"content": "Later."})
+    cli.script(call("shell", "I begin.", command=HOLDS), {"content": "Later."})
     client = connect("--approve", "all")
     session = client.new(cli.work)
     number = client.ask(session, "hang")
@@ -32,7 +32,7 @@ def test_a_cancelled_turn_is_closed_durably_before_the_answer(cli: Command, conn
 
 
 def test_the_session_works_on_after_a_cancel(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", "I begin.", command=HANGS), {"content": "Later."})
+    cli.script(call("shell", "I begin.", command=HOLDS), {"content": "Later."})
     client = connect("--approve", "all")
     session = client.new(cli.work)
     number = client.ask(session, "hang")
@@ -64,7 +64,7 @@ def test_a_question_is_taken_back_with_its_turn(cli: Command, connect: Connect) 
 
 
 def test_a_request_can_be_taken_back(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", command=HANGS))
+    cli.script(call("shell", command=HOLDS))
     client = connect("--approve", "all")
     session = client.new(cli.work)
     number = client.ask(session, "hang")

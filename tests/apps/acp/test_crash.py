@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fencepost.testing import ModelServer
-from tests.apps.acp.client import Client, until
+from tests.apps.acp.client import HOLDS, Client, until
 from tests.apps.acp.conftest import Connect
-from tests.apps.command import HANGS, Command, call, tree
+from tests.apps.command import Command, call, tree
 
 GUIDANCE = "Retry it only if it is read-only or idempotent; otherwise verify first what really happened"
 
@@ -34,7 +34,7 @@ def last(client: Client, session: str) -> dict[str, Any]:
 @pytest.fixture
 def model(cli: Command) -> Any:
     """A model behind a real HTTP server, which keeps every request."""
-    answers = [call("shell", "I begin.", command=HANGS), {"content": "I look first."}]
+    answers = [call("shell", "I begin.", command=HOLDS), {"content": "I look first."}]
     with ModelServer(answers) as server:
         cli.environ |= {"FENCEPOST_MODEL": "openai:test", "OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "k"}
         yield server
@@ -100,7 +100,7 @@ def test_a_session_of_another_process_is_read_and_not_prompted(
 
 
 def test_a_prompt_that_was_saved_and_never_ran_is_shown(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", "I begin.", command=HANGS), {"content": "Here I am."})
+    cli.script(call("shell", "I begin.", command=HOLDS), {"content": "Here I am."})
     client = connect("--approve", "all")
     session = client.new(cli.work)
     client.ask(session, "do it")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.apps.acp.client import Client, Schema
+from tests.apps.acp.client import HOLDS, Client, Schema
 from tests.apps.acp.conftest import Connect
-from tests.apps.command import HANGS, SECONDS, Command, call, tree
+from tests.apps.command import SECONDS, Command, call, tree
 
 NOISY = """\
 import os
@@ -149,7 +149,7 @@ def test_a_fork_begins_as_the_other_did_and_goes_its_own_way(cli: Command, conne
 
 
 def test_a_session_is_closed_with_its_turn(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", command=HANGS))
+    cli.script(call("shell", command=HOLDS))
     client = connect("--approve", "all")
     session = client.new(cli.work)
     number = client.ask(session, "hang")
@@ -215,7 +215,7 @@ def test_standard_output_is_the_protocols_alone(cli: Command, connect: Connect) 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_end_it_in_order(cli: Command, connect: Connect, number: signal.Signals) -> None:
-    cli.script(call("shell", command=HANGS))
+    cli.script(call("shell", command=HOLDS))
     client = connect("--approve", "all")
     session = client.new(cli.work)
     prompt = client.ask(session, "hang")
@@ -228,7 +228,7 @@ def test_signals_end_it_in_order(cli: Command, connect: Connect, number: signal.
 
 
 def test_the_end_of_input_ends_it_in_order(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", command=HANGS))
+    cli.script(call("shell", command=HOLDS))
     client = connect("--approve", "all")
     session = client.new(cli.work)
     prompt = client.ask(session, "hang")

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.apps.acp.client import allow, chosen, writes
+from tests.apps.acp.client import HOLDS, allow, chosen, writes
 from tests.apps.acp.conftest import Connect
-from tests.apps.command import HANGS, Command, call
+from tests.apps.command import Command, call
 
 
 def kinds(updates: list[dict[str, Any]]) -> list[str]:
@@ -55,7 +55,7 @@ def test_a_turn_is_told_in_order_and_answered_behind_it(cli: Command, connect: C
 
 
 def test_what_was_told_was_durable(cli: Command, connect: Connect) -> None:
-    cli.script(call("shell", "I look.", command=HANGS))
+    cli.script(call("shell", "I look.", command=HOLDS))
     client = connect("--approve", "all")
     session = client.new(cli.work)
     client.ask(session, "look around")
