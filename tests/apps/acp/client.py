@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -243,9 +244,10 @@ class Client:
     def gone(self) -> None:
         """Let go of a process that has ended."""
         self._reader.join(SECONDS)
-        for pipe in (self.process.stdout, self.process.stderr):
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
     def errors(self) -> str:
         """What the server wrote to standard error, once it has ended."""

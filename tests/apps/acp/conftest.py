@@ -36,9 +36,6 @@ def connect(cli: Command, schema: Schema) -> Iterator[Connect]:
 
 
 def _end(client: Client) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        assert client.process.stdin is not None
-        client.process.stdin.close()
     client.process.kill()
     client.process.wait(SECONDS)
     client.gone()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from typing import Any
 
 import pytest
 
-from tests.apps.acp.client import HOLDS, allow, chosen, writes
+from tests.apps.acp.client import HOLDS, Client, Schema, allow, chosen, writes
 from tests.apps.acp.conftest import Connect
 from tests.apps.command import Command, call
 
@@ -253,4 +254,34 @@ def test_content_that_is_no_text_is_refused_and_the_rest_becomes_text(cli: Comma
     (queued,) = [event for event in cli.events(session) if event["type"] == "input/queued"]
     text = 'Compare [a.py](file:///w/a.py)\n<resource uri="file:///w/b.py">\nb = 1\n</resource>\n'
     assert queued["content"][0]["text"] == text
+    assert client.close() == 0
+
+
+def test_a_prompt_that_cannot_be_saved_is_refused_and_nothing_of_it_is_told(cli: Command, schema: Schema) -> None:
+    cli.script({"content": "Never said."})
+
+    def no_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+    client = Client(cli, schema, preexec_fn=no_files)
+    client.initialize()
+    session = client.new(cli.work)
+    refused = client.response(client.ask(session, "do it"))["error"]
+    assert (refused["code"], refused["data"]["code"]) == (-32010, "NOT_SAVED")
+    assert refused["data"]["next"]
+    assert "Never said." not in client.said(session)
+    client.kill()
+    client.gone()
+
+
+def test_a_turn_that_fails_is_an_error_with_its_code(cli: Command, connect: Connect) -> None:
+    cli.script(call("list_files"))
+    client = connect()
+    session = client.new(cli.work)
+    refused = client.response(client.ask(session, "do it"))["error"]
+    assert (refused["code"], refused["data"]["code"]) == (-32010, "SCRIPT_EXHAUSTED")
+    assert cli.events(session)[-1]["type"] == "turn/end", "told behind its closing records"
+    cli.script(call("list_files"), {"content": "cut", "finish_reason": "length"})
+    other = client.new(cli.work)
+    assert client.prompt(other, "do it") == "max_tokens"
     assert client.close() == 0

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from fencepost.apps.acp.cards import Before
+from fencepost.apps.acp.cards import SHOWN, Before
 from fencepost.apps.acp.plan import update_plan
 from fencepost.plugins.files_place import Refusal, resolve
 from fencepost.plugins.files_read import LINES, READ_BYTES
@@ -32,6 +32,8 @@ SECONDS = 2.0
 """How long the client may take to show a file."""
 LARGEST = 4 << 20
 """Bytes of a file above which the client is not asked."""
+KEPT = 64
+"""Files whose old content is kept at most, to be shown; the latest."""
 
 Show: TypeAlias = Callable[[Path], Awaitable[str | None]]
 """Gives the client's text of a file; None where it has nothing to say."""
@@ -70,8 +72,14 @@ class Buffers:
                 f"the user has unsaved changes of {place} in the editor; ask them to save or discard those first"
             )
         if call.tool.name == "write_file" and (disk is not None or not place.exists()):
-            self.before[call.call_id] = Before(disk)
+            self._keep(call.call_id, disk)
         return await go_on(call)
+
+    def _keep(self, call_id: str, disk: str | None) -> None:
+        if disk is None or len(disk) <= SHOWN:
+            self.before[call_id] = Before(disk)
+        while len(self.before) > KEPT:
+            del self.before[next(iter(self.before))]
 
     async def _done(self, done: Done, go_on: Callable[[Done], Awaitable[ToolReply]]) -> ToolReply:
         call, reply = done.candidate, done.reply

@@ -43,11 +43,25 @@ Update: TypeAlias = (
 )
 
 
-class Said(msgspec.Struct):
-    """What was shown of the answer that is being streamed."""
+class Said:
+    """What was streamed of an answer so far."""
 
-    text: str = ""
-    reasoning: str = ""
+    def __init__(self) -> None:
+        self._pieces: dict[ev.Delta, list[str]] = {"text": [], "reasoning": []}
+
+    def add(self, kind: ev.Delta, text: str) -> None:
+        """One piece more."""
+        self._pieces[kind].append(text)
+
+    @property
+    def text(self) -> str:
+        """The answer itself."""
+        return "".join(self._pieces["text"])
+
+    @property
+    def reasoning(self) -> str:
+        """What was thought aloud."""
+        return "".join(self._pieces["reasoning"])
 
 
 class Teller:
@@ -109,10 +123,7 @@ class Teller:
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _chunk(self, kind: ev.Delta, text: str) -> Iterator[Update]:
-        if kind == "text":
-            self._said.text += text
-        else:
-            self._said.reasoning += text
+        self._said.add(kind, text)
         if not self._replay:
             yield from self._piece(kind, text)
 
