@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from fencepost.client import wire
+from fencepost.plugins.approval import Question
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 PRODUCT_ERROR = -32000
@@ -42,7 +42,7 @@ class QuestionSent(msgspec.Struct, frozen=True, tag_field="kind", tag="question"
     """A question was asked."""
 
     session: str
-    question: wire.Asked
+    question: Question
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag_field="kind", tag="ended"):

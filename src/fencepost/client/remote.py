@@ -27,12 +27,10 @@ from fencepost.core import events as ev
 from fencepost.errors import ClosedError, FencepostError, ServerLostError, UsageError
 from fencepost.journal.fork import Forked
 from fencepost.journal.inspect import Inspection, SessionRow
-from fencepost.plugins.approval import Mode, Verdict
+from fencepost.plugins.approval import Ask, Mode, Question
 from fencepost.runtime.settle import Running
 
 T = TypeVar("T")
-Ask: TypeAlias = Callable[[wire.Asked], Awaitable[Verdict]]
-
 TRIES = 6
 """How often a lost server is tried to be reached again."""
 PAUSE = 0.1
@@ -268,7 +266,7 @@ class Client:
         elif session is not None:
             session.heard(sent)
 
-    async def _put(self, asked: wire.Asked, ask: Ask) -> None:
+    async def _put(self, asked: Question, ask: Ask) -> None:
         said = await ask(asked)
         decide = wire.Decide(
             session=asked.session,

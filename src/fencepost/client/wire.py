@@ -26,6 +26,7 @@ from fencepost.core.verdict import Verdict
 from fencepost.journal.fork import Forked
 from fencepost.journal.inspect import Inspection, PendingInput, SessionRow
 from fencepost.journal.session import Recovery
+from fencepost.plugins.approval import Question
 from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.settle import Running
@@ -260,30 +261,10 @@ class CancelTurn(Params, frozen=True):
 # --- approvals --------------------------------------------------------------------------------------------------
 
 
-class AskedChoice(msgspec.Struct, frozen=True):
-    """For what a "yes" may hold beyond this call."""
-
-    scope: ev.Scope
-    pattern: str
-    text: str
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """A call that a person should say something about."""
-
-    session: str
-    call_id: str
-    tool: str
-    arguments: dict[str, ev.Json]
-    effect: ev.Effect
-    reason: str
-    choices: tuple[AskedChoice, ...] = ()
-
-
 class Questions(msgspec.Struct, frozen=True):
     """What is asked at present."""
 
-    questions: list[Asked]
+    questions: list[Question]
 
 
 class ListQuestions(Params, frozen=True):

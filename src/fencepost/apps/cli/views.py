@@ -15,24 +15,13 @@ from typing import Protocol
 import msgspec
 
 from fencepost.apps.cli.outlet import Outlet
+from fencepost.client.wire import RecoveredCall, recovered
 from fencepost.core.codec import encode
-from fencepost.core.verdict import Verdict
 from fencepost.journal.inspect import PendingInput
 from fencepost.journal.session import Recovery
 from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.session import Session
 from fencepost.runtime.subjects import Notice
-
-
-class RecoveredCall(msgspec.Struct, frozen=True):
-    """The verdict on one call of the turn that was interrupted."""
-
-    call_id: str
-    name: str
-    verdict: Verdict
-    code: str
-    settled_by: str = ""
-    evidence: str = ""
 
 
 class RecoveryView(msgspec.Struct, frozen=True):
@@ -147,16 +136,5 @@ class JsonView:
 
 def recovery_view(recovery: Recovery, pending: tuple[PendingInput, ...], half: str = "") -> RecoveryView:
     """A recovery as it is printed."""
-    return RecoveryView(
-        recovery.interrupted,
-        recovery.set_aside,
-        recovery.closed,
-        tuple(
-            RecoveredCall(
-                found.call.call_id, found.call.name, found.verdict, found.code, found.settled_by, found.evidence
-            )
-            for found in recovery.calls
-        ),
-        pending,
-        half,
-    )
+    found = recovered(recovery)
+    return RecoveryView(found.interrupted, found.set_aside, found.closed, found.calls, pending, half)

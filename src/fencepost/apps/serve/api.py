@@ -23,6 +23,7 @@ from fencepost.core import events as ev
 from fencepost.core.codec import encode, expand, last_seq
 from fencepost.errors import SessionExistsError, UsageError
 from fencepost.journal.inspect import PendingInput, Reading, fold_stored
+from fencepost.plugins.approval import Question
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
 from fencepost.runtime.session import Session
@@ -212,7 +213,7 @@ class Api:
         self.questions.answer(params)
         return wire.Done()
 
-    def _asked(self, asked: wire.Asked) -> None:
+    def _asked(self, asked: Question) -> None:
         self._to_feeds(asked.session, lambda feed: feed.add(frames.QuestionSent(asked.session, asked)))
 
     def _to_feeds(self, session: str, tell: Callable[[Feed], None]) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from fencepost.client import wire
 from fencepost.errors import UsageError
 from fencepost.plugins.approval import Question, Verdict
@@ -22,23 +20,22 @@ class OpenQuestions:
         told: called with each new question.
     """
 
-    def __init__(self, told: Callable[[wire.Asked], None]) -> None:
+    def __init__(self, told: Callable[[Question], None]) -> None:
         self._told = told
-        self._open: dict[tuple[str, str], tuple[wire.Asked, asyncio.Future[Verdict]]] = {}
+        self._open: dict[tuple[str, str], tuple[Question, asyncio.Future[Verdict]]] = {}
 
     async def __call__(self, question: Question) -> Verdict:
         """Ask, and wait for the answer or for the turn's end."""
-        asked = msgspec.convert(msgspec.to_builtins(question), wire.Asked)
-        key = (asked.session, asked.call_id)
+        key = (question.session, question.call_id)
         answer: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._open[key] = (asked, answer)
-        self._told(asked)
+        self._open[key] = (question, answer)
+        self._told(question)
         try:
             return await answer
         finally:
             del self._open[key]
 
-    def of(self, session: str) -> list[wire.Asked]:
+    def of(self, session: str) -> list[Question]:
         """What is asked at present in a session."""
         return [asked for asked, answer in self._open.values() if asked.session == session and not answer.done()]
 
