@@ -49,9 +49,15 @@ def _dispatch(words: list[str]) -> int:
         return demo(words[1:])
     from fencepost.apps.cli.parser import parse
 
-    arguments = parse(words)
+    arguments = parse(words or _unsaid())
     module = importlib.import_module(f"fencepost.apps.cli.{arguments.module}")
     return int(module.main(arguments))
+
+
+def _unsaid() -> list[str]:
+    """The words of a command line without any: on a terminal the person at it is talked with."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return ["chat"] if all(stream is not None and stream.isatty() for stream in streams) else []
 
 
 def _report(error: BaseException) -> int:

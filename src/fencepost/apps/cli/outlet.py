@@ -34,6 +34,11 @@ class Outlet:
         self.broken: OSError | None = None
         threading.Thread(target=self._write_all, name=f"outlet {fd}", daemon=True).start()
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that are still to be written."""
+        return self._waiting
+
     def put(self, data: bytes) -> None:
         """Write `data` behind all that was put before. Never waits."""
         with self._lock:

@@ -132,7 +132,11 @@ def _live(commands: _Commands) -> None:
 
 
 def _faces(commands: _Commands) -> None:
-    """The agent for other programs."""
+    """The agent for a person at a terminal, and for other programs."""
+    chat = _command(commands, "chat", "chatting", "talk with the agent in a terminal (also: fencepost)")
+    chat.add_argument("id", metavar="ID", nargs="?", help="the session to take up; without it a new one")
+    chat.add_argument("--model", metavar="M", help=MODEL)
+    chat.add_argument("--approve", choices=("ask", "read", "all", "none"), help="which calls run (default: ask)")
     serve = _command(commands, "serve", "serving", "serve the agent to other programs: JSON-RPC over stdio or HTTP")
     how = serve.add_mutually_exclusive_group(required=True)
     how.add_argument("--stdio", action="store_true", help="to the program that started this one, a JSON object a line")

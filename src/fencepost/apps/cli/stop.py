@@ -21,8 +21,9 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import NoReturn
 
 import msgspec
 
@@ -61,13 +62,17 @@ SIGNALS = {signal.SIGINT: INTERRUPT, signal.SIGTERM: TERMINATE, signal.SIGHUP: H
 class Stop:
     """See the module. Made inside a running event loop.
 
+    Args:
+        restore: called before the process is left at once, by whatever thread does it: the terminal's last chance.
+
     Attributes:
         cause: why, or None while nobody asked.
         asked: set when somebody did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, restore: Callable[[], None] = lambda: None) -> None:
         self.cause: Cause | None = None
+        self._restore = restore
         self.asked = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
@@ -95,9 +100,14 @@ class Stop:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the shape of a signal handler
         if self._signalled:
-            os._exit(128 + number)
+            self.at_once(128 + number)
         self._signalled = True
-        _keep_bound(SIGNALS[signal.Signals(number)])
+        self._keep_bound(SIGNALS[signal.Signals(number)])
+
+    def at_once(self, status: int) -> NoReturn:
+        """Leave without closing anything."""
+        self._restore()
+        os._exit(status)
 
     def request(self, cause: Cause) -> None:
         """End because of `cause`. Called on the loop; only the first cause counts."""
@@ -105,7 +115,7 @@ class Stop:
             return
         self.cause = cause
         if cause not in SIGNALS.values():
-            _keep_bound(cause)
+            self._keep_bound(cause)
         self.asked.set()
         self._close()
 
@@ -124,6 +134,19 @@ class Stop:
         self._session.cancel_soon(self.cause.reason)
         self._closing = asyncio.create_task(self._session.close(), name="close because asked to end")
 
+    def _keep_bound(self, cause: Cause) -> None:
+        if cause.bounded:
+            timer = threading.Timer(BOUND, self._leave, (cause.status,))
+            timer.daemon = True
+            timer.start()
+
+    def _leave(self, status: int) -> NoReturn:
+        self._restore()
+        with contextlib.suppress(OSError):  # nobody may be there to read it; leaving matters more
+            os.set_blocking(2, False)
+            os.write(2, b"fencepost: error: closing in order took too long; left as it is\n")
+        os._exit(status)
+
     async def closed(self) -> None:
         """Return when somebody asked, and the attached session is closed. What failed then is the closer's to say."""
         await self.asked.wait()
@@ -135,17 +158,3 @@ class Stop:
 def output_failure(error: OSError) -> Cause:
     """What it means that standard output cannot be written."""
     return NO_READER if error.errno in {errno.EPIPE, errno.EBADF} else OUTPUT_FAILED
-
-
-def _keep_bound(cause: Cause) -> None:
-    if cause.bounded:
-        timer = threading.Timer(BOUND, _leave, (cause.status,))
-        timer.daemon = True
-        timer.start()
-
-
-def _leave(status: int) -> None:
-    with contextlib.suppress(OSError):  # nobody may be there to read it; leaving matters more
-        os.set_blocking(2, False)
-        os.write(2, b"fencepost: error: closing in order took too long; left as it is\n")
-    os._exit(status)

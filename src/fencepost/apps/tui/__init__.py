@@ -1,0 +1,1 @@
+"""The agent in a terminal: `fencepost` and `fencepost chat`."""

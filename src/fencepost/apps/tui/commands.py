@@ -1,0 +1,94 @@
+"""What can be typed behind a `/`. Each is one method of the application; this is the list, and how a line is read."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+import msgspec
+
+from fencepost.errors import UsageError
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One of them.
+
+    Attributes:
+        name: what is typed.
+        arguments: what may stand behind it, as help shows it.
+        about: what it does.
+        idle: whether it has to wait for the end of a turn.
+    """
+
+    name: str
+    arguments: str
+    about: str
+    idle: bool = False
+
+
+COMMANDS: Final = (
+    Command("sessions", "", "choose another session", idle=True),
+    Command("resume", "ID", "take a session up; without ID, choose one", idle=True),
+    Command("new", "", "begin a session in this directory", idle=True),
+    Command("fork", "[TURN]", "go on in a new session that begins as this one did, up to a turn", idle=True),
+    Command("show", "", "this session as a timeline, as far as it is on disk"),
+    Command("export", "[FORMAT] [FILE]", "write it to a file: markdown (default), jsonl, openai, anthropic"),
+    Command("compact", "", "put a summary in the place of older steps", idle=True),
+    Command("model", "[M]", "go on with another model: openai:NAME, anthropic:NAME, local:FILE …", idle=True),
+    Command("approve", "[MODE]", "which calls run: ask, read (only), all, none"),
+    Command("drop", "", "take the newest waiting prompt back, to edit it"),
+    Command("doctor", "", "check this session, and what its disk keeps"),
+    Command("help", "", "keys and commands"),
+    Command("quit", "", "close in order, and leave"),
+)
+
+KEYS: Final = (
+    ("Enter", "send; while a turn works: queue, it runs next"),
+    ("Ctrl+S", "steer: hand it to the turn that works, with its next step"),
+    ("Ctrl+J", "a new line"),
+    ("Esc", "cancel the turn; in a dialog: back"),
+    ("Tab, Shift+Tab", "go to the cards and back; Enter folds one; behind a /: complete"),
+    ("Ctrl+O", "unfold all cards, or fold them"),
+    ("PgUp, PgDn", "scroll; Ctrl+End: to the newest"),
+    ("Ctrl+C", "cancel the turn; without one: empty the line, then leave"),
+    ("Ctrl+Q, Ctrl+D", "leave; once more while it closes: at once, without closing"),
+)
+
+
+def read(line: str) -> tuple[Command, list[str]]:
+    """The command of a line, and its words.
+
+    Raises:
+        UsageError: it is none, or a quote is open.
+    """
+    try:
+        words = shlex.split(line.removeprefix("/"))
+    except ValueError as error:
+        raise UsageError(f"{line}: {error}") from None
+    name = words[0] if words else ""
+    found = [one for one in COMMANDS if one.name == name] or [
+        one for one in COMMANDS if name and one.name.startswith(name)
+    ]
+    if len(found) != 1:
+        what = f"there is no command /{name}" if not found else f"/{name} may be {listed(found)}"
+        raise UsageError(what, next_act="See /help; a prompt that begins with a slash needs a space before it")
+    return found[0], words[1:]
+
+
+def matching(text: str) -> list[Command]:
+    """The commands that a line may become."""
+    if not text.startswith("/") or " " in text or "\n" in text:
+        return []
+    return [one for one in COMMANDS if one.name.startswith(text[1:])]
+
+
+def listed(found: list[Command]) -> str:
+    """Their names."""
+    return " ".join(f"/{one.name}" for one in found)
+
+
+def help_text() -> str:
+    """Keys and commands."""
+    keys = [f"  {key:<16} {about}" for key, about in KEYS]
+    commands = [f"  {f'/{one.name} {one.arguments}'.rstrip():<24} {one.about}" for one in COMMANDS]
+    return "\n".join(["Keys", *keys, "", "Commands (a unique beginning is enough)", *commands])
