@@ -245,7 +245,8 @@ class Client:
         session = self._live.get(opened.session)
         if session is None:
             session = self._live[opened.session] = RemoteSession(self, opened)
-            self._ours.add(opened.session)
+            if not opened.joined:
+                self._ours.add(opened.session)
         try:
             await (await self.linked()).follow(opened.session, opened.next_seq)
         except LinkLost:
