@@ -34,8 +34,8 @@ def test_the_log_tells_what_the_world_shows(tmp_path, point):
     assert "outcome_unknown" not in [call.verdict for call in seen.calls]
     copy = tmp_path / "copy"
     shutil.copytree(store, copy / "sessions")
-    assert asyncio.run(_settled_by_resume(copy, point.key)) == seen.calls
-    assert asyncio.run(_verdicts_after_repair(tmp_path, point.key)) == [call.verdict for call in view.calls]
+    assert asyncio.run(_verdicts_after_repair(copy, point.key)) == [call.verdict for call in view.calls]
+    assert asyncio.run(_settled_by_resume(tmp_path, point.key)) == seen.calls
 
 
 async def _verdicts_after_repair(root, session_id: str) -> list[str]:

@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from fencepost.journal.inspect import CallView, inspect
 from fencepost.plugins.files import file_tools
 from fencepost.plugins.shipped import ToolsPlugin
 from fencepost.runtime.runtime import Runtime
+from fencepost.runtime.whereabouts import mark
 from fencepost.stores.urls import open_store
 from tests.crash.file_agent import SESSION, main
 
@@ -97,6 +99,8 @@ class Desk:
                 (self.cwd / job.file).chmod(0o751)
         (self.cwd / "link").symlink_to("real.txt")
         asyncio.run(main(self.url, str(self.cwd), str(self.script), ["Hello?"]))
+        if NEW not in jobs:  # as an earlier call had left it; else the kills go through its making too
+            asyncio.run(mark(self.receipts.parent, lambda: time.time_ns() // 1_000_000))
 
     def run(self, *arguments: str, inject: str = "") -> int:
         """An agent to its end; the number of the signal that ended it, or 0."""
@@ -199,7 +203,7 @@ def test_killed_while_several_files_are_written_each_outcome_is_known(tmp_path):
         for said in (f"Wrote 1 bytes to {name}.txt (a new file).",)
     ]
     seen: Counter[str] = Counter()
-    for number in range(1, 6):
+    for number in range(1, 5):
         desk = Desk(tmp_path / str(number), *jobs)
         assert desk.run("--resume", "Go.", inject=f"fsync:signal=SIGKILL:when={number}") == 9
         calls = desk.settled()
@@ -224,7 +228,7 @@ def test_killed_in_tidying_the_next_resume_finishes_it(tmp_path):
 def test_what_became_unknown_may_be_written_again_and_leaves_nothing(tmp_path):
     """Somebody wrote meanwhile, so nobody knows; run again, and killed in it, the first run is not forgotten."""
     desk = Desk(tmp_path, OVER)
-    assert desk.run("--resume", "Go.", inject="fsync:signal=SIGKILL:when=8") == 9
+    assert desk.run("--resume", "Go.", inject="fsync:signal=SIGKILL:when=4") == 9
     assert desk.holds(OVER) == OVER.after
     (desk.cwd / OVER.file).write_bytes(b"mine")
     assert desk.run("--resume", "--rerun", inject="rename:signal=SIGKILL:when=3") == 9

@@ -34,7 +34,6 @@ import json
 import os
 import re
 import secrets
-import socket
 import stat
 from pathlib import Path
 
@@ -43,6 +42,7 @@ import msgspec
 from fencepost.plugins.files_disk import make_directories, sync, sync_directory, write_over
 from fencepost.plugins.files_place import Refusal, resolve
 from fencepost.runtime.settlement import Completed, DidNotRun, Settlement, Unknown, UnsettledCall
+from fencepost.runtime.whereabouts import RECEIPTS, unseen
 from fencepost.stores.names import segment
 
 NO_RECEIPT = "NO_RECEIPT"
@@ -194,7 +194,7 @@ class _Names:
 
     def __init__(self, files: Path, call_id: str) -> None:
         name = segment(call_id)
-        self.shelf = files / "receipts"
+        self.shelf = files / RECEIPTS
         self.unfinished = self.shelf / f"{name}{UNFINISHED}"
         self.planned = self.shelf / f"{name}{PLANNED}"
         self.announced = self.shelf / f"{name}{ANNOUNCED}"
@@ -294,15 +294,11 @@ def _proof(names: _Names, receipt: Receipt, now: Found | None, odd: str) -> str:
 
 def _without_receipt(call: UnsettledCall) -> Settlement:
     """A body leaves a receipt before it changes anything; but is this where it would be?"""
-    host = call.owner.rpartition("@")[2]
-    if host and host != socket.gethostname():
-        return Unknown(f"the call was let go on {host}, and its receipt, if there is one, is not here")
-    try:
-        here = any((_status(place) is not None) for place in (call.files, *call.files.parents[:2]))
-    except OSError as error:
-        return Unknown(f"its receipts cannot be looked at ({error})")
-    if not here:
-        return Unknown(f"{call.files}, where its receipt would be, is not there")
+    why = unseen(call.owner, call.let_go)
+    if why:
+        return Unknown(why)
+    if not call.vouched:
+        return Unknown(f"no receipt of it is in {call.files / RECEIPTS}, which perhaps has not all that ever were")
     return DidNotRun("it left no receipt, and it does so before it changes anything")
 
 

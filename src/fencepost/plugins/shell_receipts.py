@@ -11,8 +11,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from fencepost.plugins.shell_output import Printed
+from fencepost.runtime.whereabouts import RECEIPTS
 
-DIRECTORY = "receipts"
+DIRECTORY = RECEIPTS
 
 T = TypeVar("T")
 

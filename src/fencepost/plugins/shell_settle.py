@@ -11,8 +11,8 @@
 
 Rules:
     1. No started record means that it did not run, because no command is let go before that record is durable (see
-       `shell_supervisor`). But only where it would be seen: on the host that let the call go, with the directory in
-       reach; and if who let it go is dead, not only taken over from, for a process that is paused may go on.
+       `shell_supervisor`). But only where it would be seen: on the host that let the call go, in the directory that
+       was there then; and if who let it go is dead, not only taken over from, for a process that is paused may go on.
     2. A call that was run again has several attempts. What lives comes first; else the last one that ran counts.
     3. It reads only. `Running` ends something when it is told to.
 """
@@ -22,9 +22,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import glob
-import os
 import signal
-import socket
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +35,7 @@ from fencepost.plugins.shell_receipts import DIRECTORY, Attempt, Done, Started, 
 from fencepost.plugins.shell_reply import named, reply_of
 from fencepost.runtime.aside import in_thread
 from fencepost.runtime.settlement import Completed, DidNotRun, Settlement, StillRunning, Unknown, UnsettledCall
+from fencepost.runtime.whereabouts import unseen
 
 WRITING = 5.0
 """Seconds for which a supervisor whose command has ended is given to write its receipt."""
@@ -76,29 +75,18 @@ def tidy(call: UnsettledCall) -> None:
 
 
 def _without_receipts(call: UnsettledCall) -> Settlement:
-    elsewhere = _elsewhere(call.owner)
-    if elsewhere:
-        return Unknown(elsewhere)
+    why = unseen(call.owner, call.let_go)
+    if why:
+        return Unknown(why)
     try:
         printed = output_of(call.files, call.call_id).exists()
-        reachable = call.files.is_dir() or (call.files.parent.is_dir() and not call.files.is_symlink())
     except OSError as error:
         return Unknown(f"{call.files} cannot be read: {error.strerror or error}")
     if printed:
         return Unknown(f"its receipt is missing, but there is output of it in {output_of(call.files, call.call_id)}")
-    if not reachable:
-        return Unknown(f"there is no {call.files}, where its receipt would be")
+    if not call.vouched:
+        return Unknown(f"no receipt of it is in {call.files / DIRECTORY}, which perhaps has not all that ever were")
     return DidNotRun("the command has no started record, without which none is let go")
-
-
-def _elsewhere(owner: str) -> str:
-    """Why a record may be missing that was or will be written; empty if there is no reason."""
-    pid, _, host = owner.partition("@")
-    if host and host != socket.gethostname():
-        return f"its receipts are on {host}, which had let it go"
-    if pid.isdigit() and int(pid) != os.getpid() and alive.runs(int(pid)):
-        return f"the process {pid}, which had let it go, may still be alive"
-    return ""
 
 
 def _settled(call: UnsettledCall, attempt: Attempt) -> Settlement:

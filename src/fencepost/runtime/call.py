@@ -41,6 +41,7 @@ from fencepost.runtime.replies import refused, sentence, sound, text_of, unknown
 from fencepost.runtime.schema import validate
 from fencepost.runtime.subjects import Admission, Admit, Admitted, Candidate, Cleared, Deny, Done, Notice
 from fencepost.runtime.tools import CallContext, NestedGate, Tool, ToolReply
+from fencepost.runtime.whereabouts import mark
 
 PARALLEL = 8
 """Overlapping calls at most, by default."""
@@ -147,6 +148,7 @@ class Calls:
         candidate = Candidate(self._journal, site.turn, site.step, call.call_id, tool, arguments, site.cancel)
         denied = await self._denied(candidate)
         if denied is None:
+            await self._vouch(candidate)
             return candidate
         if site.cancel.cancelled:
             self.abort_if_stopped(call.call_id)
@@ -183,6 +185,12 @@ class Calls:
                 self.fault = self.fault or error
             return refused(v.DENIED, f"a policy failed, so the call was not let through: {sentence(error)}")
 
+    async def _vouch(self, candidate: Candidate) -> None:
+        """Mark where receipts are kept, before anything is let go that may leave one."""
+        if candidate.tool.settle is not None:
+            files = self._site.context(candidate.call_id, self._site.cancel).files
+            await mark(files, self._journal.identity.clock)
+
     # --- admit, gate, enter -------------------------------------------------------------------------------------
 
     def admit(self, candidate: Candidate, retries: int | None = None) -> Admitted:
@@ -209,6 +217,7 @@ class Calls:
         candidate = Candidate(
             self._journal, record.turn, record.step, record.call_id, tool, arguments, site.cancel, before.parent
         )
+        await self._vouch(candidate)
         await self.execute(self.admit(candidate, retries=before.seq))
 
     async def execute(self, admitted: Admitted) -> ToolReply:
@@ -311,7 +320,10 @@ class Calls:
         except Exception as error:  # noqa: BLE001 - a tool's own function, or a value that no log can hold
             problem = f"it could not be told what it would do: {sentence(error)}"
         denied = await self._denied(candidate) if problem is None else refused(v.DENIED, problem)
-        return denied or await self.execute(self.admit(candidate))
+        if denied is not None:
+            return denied
+        await self._vouch(candidate)
+        return await self.execute(self.admit(candidate))
 
     # --- finish -------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ from fencepost.runtime.replies import as_text, refused, reply_of, sentence, text
 from fencepost.runtime.settlement import Completed, DidNotRun, Settlement, StillRunning, Unknown, UnsettledCall
 from fencepost.runtime.subjects import Notice
 from fencepost.runtime.tools import Tool, ToolReply
+from fencepost.runtime.whereabouts import vouched_for
 
 LIMIT = 10.0
 """Seconds that a tool has to say what happened to one call."""
@@ -155,7 +156,10 @@ def _case(record: CallRecord, session: str, cwd: Path, files: Path) -> Unsettled
         return None
     effect: ev.Effect = admitted.effect if admitted else "write"
     let_go = admitted.time if admitted else None
-    return UnsettledCall(record.call_id, session, record.name, arguments, effect, let_go, cwd, files, record.owner)
+    vouched = vouched_for(files, let_go, record.owner)
+    return UnsettledCall(
+        record.call_id, session, record.name, arguments, effect, let_go, cwd, files, record.owner, vouched
+    )
 
 
 # --- resume -----------------------------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ class UnsettledCall(msgspec.Struct, frozen=True):
         cwd: the session's working directory.
         files: the session's directory for receipts and large output; it may be missing.
         owner: who let it go, as PID@HOST; empty where that is not known. Elsewhere `files` may be another directory.
+        vouched: whether `files` is certain to hold every receipt that its body left there. False: perhaps they are
+            elsewhere, or gone (a fork, a copy, a backup that was put back), and that there is none says nothing.
     """
 
     call_id: str
@@ -46,6 +48,7 @@ class UnsettledCall(msgspec.Struct, frozen=True):
     cwd: Path
     files: Path
     owner: str = ""
+    vouched: bool = False
 
 
 class Completed(msgspec.Struct, frozen=True):
