@@ -12,12 +12,14 @@ from fencepost.core.codec import CORE
 from fencepost.core.log import Log
 from fencepost.core.projection import AssistantTurn, ToolAnswer, UserTurn, messages
 from fencepost.errors import Cancelled, ConfigError, ModelError, NotSavedError, UsageError
+from fencepost.plugins.anthropic import AnthropicModel
 from fencepost.plugins.compaction import NO_SUMMARY, Compaction
 from fencepost.plugins.compaction_text import ASK, HEAD, SYSTEM
 from fencepost.plugins.openai import OpenAIModel
 from fencepost.runtime.models import UsageDelta
 from fencepost.runtime.toolmaker import tool
 from fencepost.testing import Cut, ModelServer, Pause, ScriptedModel, pairing_problem
+from fencepost.testing.pairing_anthropic import anthropic_problem
 
 LIMIT = 2_000
 BIG, SMALL = 640, 10
@@ -504,13 +506,25 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 # --- over the wire ----------------------------------------------------------------------------------------------
 
 
-def test_a_strict_provider_takes_every_request():
+def openai_at(server):
+    return OpenAIModel("any", base_url=server.url, api_key="none")
+
+
+def anthropic_at(server):
+    return AnthropicModel("any", base_url=server.anthropic_url, api_key="none")
+
+
+PROVIDERS = {"openai": (openai_at, pairing_problem), "anthropic": (anthropic_at, anthropic_problem)}
+
+
+@pytest.mark.parametrize(("model_at", "problem"), PROVIDERS.values(), ids=PROVIDERS.keys())
+def test_a_strict_provider_takes_every_request(model_at, problem):
     """The server refuses what a strict endpoint refuses, and finds its answers by what it is sent."""
     # A request for a summary has no answer in it, so what it gets is the second attempt at the first answer.
     script = [[reads(0), SHORT], [reads(1), reads(2)], ["Done.", "Second."]]
 
     async def scenario():
-        async with agent(OpenAIModel("any", base_url=server.url, api_key="none"), limit=None) as one:
+        async with agent(model_at(server), limit=None) as one:
             assert (await one.session.prompt("Read all of it.")).text == "Done."
             await one.session.compact()
             assert (await one.session.prompt("And the other?")).text == "Second."
@@ -519,8 +533,8 @@ def test_a_strict_provider_takes_every_request():
     with ModelServer(script) as server:
         run(scenario)
         sent = [msgspec.json.decode(body) for body in server.requests]
-    asking, *later = sent[3:]
+    asking, later, _ = sent[3:]
     assert "tools" not in asking
-    assert [message["role"] for message in asking["messages"]] == ["system", "user"]
-    assert [message["role"] for message in later[0]["messages"]] == ["system", "user", "assistant", "user"]
-    assert [pairing_problem(body["messages"]) for body in sent] == [None] * 6
+    assert [message["role"] for message in asking["messages"]][-1:] == ["user"]
+    assert [message["role"] for message in later["messages"]][-3:] == ["user", "assistant", "user"]
+    assert [problem(body["messages"]) for body in sent] == [None] * 6

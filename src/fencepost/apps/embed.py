@@ -16,6 +16,7 @@ from fencepost.core.events import Json
 from fencepost.errors import UsageError
 from fencepost.plugins.approval import MODES, Approval, Ask, Mode
 from fencepost.plugins.checkpoint import Checkpoint
+from fencepost.plugins.compaction import Compaction
 from fencepost.plugins.retry import Retry
 from fencepost.plugins.shipped import Models, ToolsPlugin
 from fencepost.runtime.models import Model
@@ -70,6 +71,8 @@ def open(  # noqa: A001 - the name that a user expects; it is always written wit
         if not isinstance(one, Tool):
             raise UsageError(f"{one!r} is no tool", next_act="Make one with @fencepost.tool")
     composed: list[Plugin] = [Models(), Retry(), Approval(approve, ask), ToolsPlugin("tools", tools), *plugins]
+    if not any(getattr(plugin, "name", None) == Compaction.name for plugin in plugins):
+        composed.append(Compaction())
     if gates:
         composed.insert(1, Checkpoint())
     return Runtime(
