@@ -11,6 +11,7 @@ from fencepost.core import verdict as v
 from fencepost.core.log import Fold
 from fencepost.core.repair import closers
 from fencepost.errors import UsageError
+from fencepost.runtime.replies import NotStarted
 from fencepost.runtime.subjects import Deny
 from fencepost.runtime.toolmaker import tool
 from fencepost.runtime.toolrun import ToolRules
@@ -58,6 +59,22 @@ def test_with_a_gate_of_its_own_a_nested_call_is_durable_before_its_body():
             await agent.session.prompt("go")
             assert durable == [True]
             assert agent.results() == ["inner: ok", "outer: ok"]
+
+    run(scenario)
+
+
+def test_a_body_that_made_a_call_cannot_say_that_it_had_no_effect():
+    """Law 2: the log would say in one line that something ran, and in the next that nothing did."""
+
+    async def scenario():
+        async def makes(context):
+            await context.call("act", {})
+            raise NotStarted("the server was not there")
+
+        async with Agent([calls(call("outer")), "ok"], tools=[outer_that(makes), act]) as agent:
+            await agent.session.prompt("go")
+            assert agent.results() == ["act: ok", "outer: TOOL_OUTCOME_UNKNOWN"]
+            assert agent.text("outer").endswith(v.not_started_text("the server was not there"))
 
     run(scenario)
 

@@ -552,6 +552,23 @@ def test_nested_calls_end_before_their_parent_whoever_is_settled(settled, verdic
     run(scenario)
 
 
+def test_a_call_that_made_others_did_run_whatever_its_tool_says():
+    """The log has the proof: only its body could let them go. Looking says the same."""
+
+    async def scenario():
+        store = TouchyStore()
+        await leave(store, *INSIDE)
+        tools = teller(lambda _: DidNotRun("no trace of it")), teller(lambda _: DidNotRun("not there"), name="plan")
+        async with runtime_keeping(store, *tools) as agent:
+            seen = {one.call_id: one.verdict for one in (await agent.inspect("s1", settle=True)).calls}
+        found, made = await resumed(store, *tools)
+        assert {name: item.verdict for name, item in found.items()} == seen
+        assert seen == {"c1": "outcome_unknown", "c2": "outcome_unknown", "c3": "not_started"}
+        assert made["c1"].evidence == "plan says that it did not run, but it had made a call: not there"
+
+    run(scenario)
+
+
 # --- once, under the lock, on disk --------------------------------------------------------------------------------
 
 

@@ -281,10 +281,15 @@ class Calls:
         if candidate.tool.body is not None:
             context = msgspec.structs.replace(context, call=functools.partial(self.nested, admitted))
         rules = site.rules
-        life.reply = await run_body(
+        reply = await run_body(
             candidate.tool, context, arguments, rules.settle, rules.drain, lambda text: self._note(call_id, text)
         )
-        return life.reply
+        if reply.code in v.NOT_ENTERED and any(
+            made.parent == call_id for made in self._journal.log.fold.calls.values()
+        ):
+            reply = unknown("its body says that it had no effect, but it had made a call", detail=reply.text)
+        life.reply = reply
+        return reply
 
     async def nested(
         self, parent: Admitted, name: str, arguments: dict[str, Any], *, gate: NestedGate = "parent"

@@ -171,7 +171,7 @@ async def settle_calls(journal: Journal, evidence: v.Evidence, how: Settling) ->
     gates = fold.turn.gates if fold.turn else ()
     for name, said in (await _answers(journal, how)).items():
         record = fold.calls[name]
-        fields = _result(record, said, gates, evidence, spared=how.spared(record))
+        fields = _result(record, _about(fold, record, said), gates, evidence, spared=how.spared(record))
         if fields is not None:
             _close_children(journal, name, gates, evidence)
             journal.append(ev.ToolResult, at=fold.last_time, **fields)
@@ -220,7 +220,7 @@ def _result(
     record: CallRecord, said: Settlement, gates: tuple[ev.Gate, ...], evidence: v.Evidence, *, spared: bool
 ) -> dict[str, Any] | None:
     """The fields of the result that a settlement makes; None where the closers, or a second run, say as much."""
-    closer, said = result_of(record, gates, evidence).fields, _about(record, said)
+    closer = result_of(record, gates, evidence).fields
     started = closer["code"] != v.TOOL_NOT_STARTED
     if isinstance(said, Completed):
         reply = said.result
@@ -238,9 +238,16 @@ def _result(
     return None
 
 
-def _about(record: CallRecord, said: Settlement) -> Settlement:
-    """What was said, as far as it holds for this call: at a gap of the log a tool may have looked too early (law 2)."""
-    if isinstance(said, DidNotRun) and record.doubtful:
+def _about(fold: Fold, record: CallRecord, said: Settlement) -> Settlement:
+    """What was said, as far as it holds for this call (law 2).
+
+    At a gap of the log a tool may have looked too early; and a body that made a call was entered, as the log says.
+    """
+    if not isinstance(said, DidNotRun):
+        return said
+    if any(other.parent == record.call_id for other in fold.calls.values()):
+        return Unknown(_short(f"{record.name} says that it did not run, but it had made a call: {said.why}"))
+    if record.doubtful:
         return Unknown(_short(f"{record.name} says that it did not run: {said.why}"))
     return said
 
@@ -323,7 +330,7 @@ async def _previewed(view: CallView, reading: Reading, cwd: Path, how: Settling)
     case = _case(record, reading.stored.session, cwd, how.files)
     if case is None:
         return view
-    said = _about(record, await ask(tool, case, how.limit))
+    said = _about(reading.fold, record, await ask(tool, case, how.limit))
     if isinstance(said, Completed):
         return _view(view, "completed", said.result.code, tool.name, said.evidence)
     if isinstance(said, StillRunning):
