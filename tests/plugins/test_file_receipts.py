@@ -214,6 +214,15 @@ def test_what_was_only_planned_did_not_run_whatever_happened_since(desk: Desk, t
     did_not_run(desk.settle(), "it holds 6 bytes")
 
 
+def test_that_it_was_only_planned_says_nothing_in_a_copy_of_the_receipts(desk: Desk) -> None:
+    """It was announced and put in its place after the copy was made, and then somebody wrote."""
+    desk.place.write_text("old")
+    desk.plan()
+    desk.place.write_text("somebody's")
+    did_not_run(desk.settle())
+    unknown(desk.settle(vouched=False), "something wrote to it meanwhile")
+
+
 def test_what_still_waits_was_not_put_in_its_place(desk: Desk) -> None:
     desk.place.write_text("old")
     desk.plan(announced=True, waits=True)

@@ -52,9 +52,9 @@ class Left(msgspec.Struct):
     name: str = "pay"
 
 
-async def leave(store, *calls, gates=GATES, session="s1", cwd="/", before_step_end=()):
+async def leave(store, *calls, gates=GATES, session="s1", cwd="/", before_step_end=(), who=None):
     """A session whose process died with these calls open."""
-    journal = await Journal.create(store, session, str(cwd), identity(), CORE)
+    journal = await Journal.create(store, session, str(cwd), who or identity(), CORE)
     journal.append(ev.InputQueued, input_id="i1", target="turn", content=(ev.Text("go"),))
     journal.append(ev.TurnStart, turn=1, gates=gates, policy="checkpoint" if gates else "none")
     journal.append(ev.StepStart, turn=1, step=1)

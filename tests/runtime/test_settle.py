@@ -1,10 +1,13 @@
 """Asking the tools after a crash: each kind of answer, in each position, and whatever else a tool may do instead."""
 
 import asyncio
+import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.runtime.rig import TouchyStore, balanced, identity, run
 from tests.runtime.settling import STORES, Left, digest, leave, results, runtime, store_at, teller
@@ -567,6 +570,25 @@ def test_a_call_that_made_others_did_run_whatever_its_tool_says():
         assert made["c1"].evidence == "plan says that it did not run, but it had made a call: not there"
 
     run(scenario)
+
+
+def test_whoever_lives_may_still_run_what_a_tool_sees_nothing_of():
+    """Taken over from, not dead: paused behind its gate. What did happen is certain all the same."""
+
+    async def scenario(said, pid):
+        store = TouchyStore()
+        await leave(store, Left("c1"), who=msgspec.structs.replace(identity(), owner=f"{pid}@{socket.gethostname()}"))
+        return (await resumed(store, teller(lambda _: said)))[1]["c1"]
+
+    with subprocess.Popen(["sleep", "1000"]) as paused:
+        try:
+            made = asyncio.run(scenario(DidNotRun("no payment"), paused.pid))
+            paid = asyncio.run(scenario(Completed("paid", "payment 9"), paused.pid))
+        finally:
+            paused.kill()
+    assert made.code == v.TOOL_OUTCOME_UNKNOWN
+    assert made.evidence.endswith("may still be alive; pay says that it did not run yet: no payment")
+    assert paid.settled_by == "pay"
 
 
 # --- once, under the lock, on disk --------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ What is found after a crash, the first row that fits:
 Rules:
     1. Having the same bytes as before proves nothing: they may have been put back. The same inode with the same time
        of change does.
-    2. The announcement is not synced: it outlives a kill, and counts for nothing once the machine was started again.
+    2. The announcement is not synced: it outlives a kill, and counts for nothing once the machine was started again,
+       nor where these are perhaps not the receipts themselves but what they once were (`UnsettledCall.vouched`).
     3. Of a call that was run again, only "completed" is certain: what its first run did, its receipt cannot say.
     4. `settle` changes nothing. It syncs what it found before it calls it completed: the log is going to say so, and
        must not outlive it.
@@ -250,23 +251,23 @@ def settle(call: UnsettledCall) -> Settlement:
     try:
         status = _status(place)
         if status is not None and not stat.S_ISREG(status.st_mode):
-            return _settled(names, receipt, None, "what is there now is no regular file")
+            return _settled(call, receipt, None, "what is there now is no regular file")
         now = None if status is None else found_at(place, status)
         if now is not None and now.content == receipt.after:
             _make_durable(place, Path(receipt.waiting).parent)
             return Completed(receipt.said, f"{place} holds {_shown(now.content)}, as intended{_led(call, place)}")
     except OSError as error:
         return Unknown(f"{place} cannot be looked at ({error.strerror or error})")
-    return _settled(names, receipt, now, "")
+    return _settled(call, receipt, now, "")
 
 
-def _settled(names: _Names, receipt: Receipt, now: Found | None, odd: str) -> Settlement:
+def _settled(call: UnsettledCall, receipt: Receipt, now: Found | None, odd: str) -> Settlement:
     """What is known where the file does not hold what was to be written."""
     state = odd or ("there is no file now" if now is None else f"it holds {_shown(now.content)} now")
     was = "there was none" if receipt.before is None else f"it held {_shown(receipt.before.content)}"
     told = f"{receipt.place}: {was} before the call, {_shown(receipt.after)} were to be written, {state}"
     try:
-        proof = _proof(names, receipt, now, odd)
+        proof = _proof(call, receipt, now, odd)
     except OSError as error:
         return Unknown(f"{told} ({error.strerror or error})")
     if not proof:
@@ -276,11 +277,12 @@ def _settled(names: _Names, receipt: Receipt, now: Found | None, odd: str) -> Se
     return DidNotRun(f"{told}, and {proof}")
 
 
-def _proof(names: _Names, receipt: Receipt, now: Found | None, odd: str) -> str:
+def _proof(call: UnsettledCall, receipt: Receipt, now: Found | None, odd: str) -> str:
     """What proves that the new content was not put in its place; empty if nothing does."""
     if _status(Path(receipt.waiting)) is not None:
         return "the new content had not been put in its place"
-    if receipt.boot and receipt.boot == _boot() and _status(names.planned) is not None:
+    planned = _Names(call.files, call.call_id).planned
+    if call.vouched and receipt.boot and receipt.boot == _boot() and _status(planned) is not None:
         return "it was not going to be put in its place yet"
     if odd:
         return ""

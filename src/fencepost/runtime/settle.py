@@ -36,7 +36,7 @@ from fencepost.runtime.replies import as_text, refused, reply_of, sentence, text
 from fencepost.runtime.settlement import Completed, DidNotRun, Settlement, StillRunning, Unknown, UnsettledCall
 from fencepost.runtime.subjects import Notice
 from fencepost.runtime.tools import Tool, ToolReply
-from fencepost.runtime.whereabouts import vouched_for
+from fencepost.runtime.whereabouts import may_act, vouched_for
 
 LIMIT = 10.0
 """Seconds that a tool has to say what happened to one call."""
@@ -241,12 +241,16 @@ def _result(
 def _about(fold: Fold, record: CallRecord, said: Settlement) -> Settlement:
     """What was said, as far as it holds for this call (law 2).
 
-    At a gap of the log a tool may have looked too early; and a body that made a call was entered, as the log says.
+    At a gap of the log a tool may have looked too early, and so it may where whoever let the call go lives on; a body
+    that made a call was entered, as the log says.
     """
     if not isinstance(said, DidNotRun):
         return said
     if any(other.parent == record.call_id for other in fold.calls.values()):
         return Unknown(_short(f"{record.name} says that it did not run, but it had made a call: {said.why}"))
+    alive = may_act(record.owner, record.admitted.time if record.admitted else None)
+    if alive:
+        return Unknown(_short(f"{alive}; {record.name} says that it did not run yet: {said.why}"))
     if record.doubtful:
         return Unknown(_short(f"{record.name} says that it did not run: {said.why}"))
     return said

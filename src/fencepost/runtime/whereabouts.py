@@ -117,10 +117,23 @@ def unseen(owner: str, let_go: int | None) -> str:
         owner: who let it go, as PID@HOST; what is not of that form says nothing.
         let_go: when, in epoch milliseconds, as far as it is known.
     """
-    pid, at, host = owner.partition("@")
+    _, at, host = owner.partition("@")
     if at and host != socket.gethostname():
         return f"its receipts are on {host}, which had let it go"
-    if not at or not pid.isdigit():
+    return may_act(owner, let_go)
+
+
+def may_act(owner: str, let_go: int | None) -> str:
+    """Why a call may still begin that has done nothing yet; empty if there is no reason that can be seen from here.
+
+    A session is taken over from an owner that is paused as well as from one that is dead, and behind its gate nothing
+    stops it any more.
+
+    Args:
+        owner, let_go: as for `unseen`.
+    """
+    pid, at, host = owner.partition("@")
+    if not at or not pid.isdigit() or host != socket.gethostname():
         return ""
     if int(pid) == os.getpid():
         ours = let_go is not None and let_go >= _began()
