@@ -109,7 +109,12 @@ def test_changes_of_files_are_shown_as_differences(cli: Command, connect: Connec
     ]
     ends = [one for one in client.updates(session, "tool_call_update") if one["status"] in {"completed", "failed"}]
     path = str(cli.work / "old.txt")
-    assert ends[0]["content"][0] == {"type": "diff", "path": str(cli.work / "new.txt"), "newText": "fresh\n"}
+    assert ends[0]["content"][0] == {
+        "type": "diff",
+        "path": str(cli.work / "new.txt"),
+        "oldText": None,
+        "newText": "fresh\n",
+    }
     assert ends[1]["content"][0] == {"type": "diff", "path": path, "oldText": "before\n", "newText": "after\n"}
     assert ends[2]["content"][0] == {"type": "diff", "path": path, "oldText": "after", "newText": "later"}
     assert ends[3]["status"] == "failed"
@@ -125,7 +130,7 @@ def test_a_person_is_asked_behind_the_call_and_before_it_runs(cli: Command, conn
     (question,) = client.until(lambda: client.heard("session/request_permission"))
     shown = question["params"]["toolCall"]
     assert (shown["kind"], shown["status"], shown["rawInput"]) == ("edit", "pending", {"path": "a.txt", "content": "x"})
-    assert shown["content"] == [{"type": "diff", "path": str(cli.work / "a.txt"), "newText": "x"}]
+    assert shown["content"] == [{"type": "diff", "path": str(cli.work / "a.txt"), "oldText": None, "newText": "x"}]
     assert not (cli.work / "a.txt").exists()
     announced = [frame for _, frame in client.frames if frame.get("method") in {"session/update", question["method"]}]
     assert announced[-2]["params"]["update"]["toolCallId"] == shown["toolCallId"], "told of it first"

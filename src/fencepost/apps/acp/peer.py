@@ -20,8 +20,16 @@ CANCEL_REQUEST = "$/cancel_request"
 
 
 def plain(model: BaseModel) -> dict[str, Any]:
-    """A record of the SDK as it goes over the wire."""
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    """A record of the SDK as it goes over the wire.
+
+    That a file is new is said in words: there are clients which show no difference where `oldText` is left out.
+    """
+    data: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    parts = data.get("content")
+    for part in parts if isinstance(parts, list) else ():
+        if part["type"] == "diff":
+            part.setdefault("oldText", None)
+    return data
 
 
 class Peer:

@@ -6,7 +6,7 @@ Nothing is kept here but which sessions are open, and how: whatever happened in 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from acp import schema
@@ -24,6 +24,9 @@ from fencepost.journal.inspect import Inspection, Reading, title_of
 from fencepost.plugins.approval import Mode
 from fencepost.runtime.runtime import fresh_session_id, system_identity
 from fencepost.stores.base import upkeep_of
+
+BEAT = 50
+"""Updates of a history that are told in one go: a few milliseconds of work."""
 
 
 class Sessions:
@@ -78,8 +81,7 @@ class Sessions:
             await self._replay(bridge)
         else:
             bridge, reading, found = await self._stored(request.session_id, place, request.mcp_servers)
-            for update in stored_history(reading, found, place.cwd):
-                await self._peer.update(bridge.id, update)
+            await self._tell(bridge, stored_history(reading, found, place.cwd))
             about = _about(reading, found)
         return schema.LoadSessionResponse(
             modes=modes.modes(bridge.mode), config_options=modes.options(bridge.mode), field_meta=about
@@ -133,8 +135,14 @@ class Sessions:
         assert feed is not None
         async with feed.lock:
             history = live_history(session.journal.log, feed.position, bridge.place.cwd, bridge.buffers.before)
-            for update in history:
-                await self._peer.update(bridge.id, update)
+            await self._tell(bridge, history)
+
+    async def _tell(self, bridge: Bridge, history: Iterable[BaseModel]) -> None:
+        """Tell a history; other sessions keep their beat."""
+        for number, update in enumerate(history):
+            await self._peer.update(bridge.id, update)
+            if number % BEAT == 0:
+                await asyncio.sleep(0)
 
     # --- a session that is open ---------------------------------------------------------------------------------
 
