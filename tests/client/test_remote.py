@@ -14,7 +14,7 @@ import pytest
 import fencepost as fp
 from fencepost.client.links import ProcessLink
 from fencepost.core import events as ev
-from fencepost.errors import ClosedError, HeldError, ServerLostError, SessionNotFoundError, UsageError
+from fencepost.errors import ClosedError, FencepostError, HeldError, ServerLostError, SessionNotFoundError, UsageError
 from fencepost.plugins.approval import Verdict
 from tests.client.servers import SECONDS, TOKEN, Place, asks, until
 
@@ -278,6 +278,25 @@ def test_a_person_is_asked_here(place: Place, allowed: bool) -> None:
     asyncio.run(main())
     assert [question.tool for question in asked] == ["shell"]
     assert (place.work / "ran").exists() == allowed
+
+
+def test_a_history_is_summed_up_there(place: Place) -> None:
+    place.script(*({"content": word * 500} for word in ("One. ", "Two. ", "Three. ")), {"content": "A summary."})
+    place.configure("[plugin.compaction]\nkeep = 1\n")
+
+    async def main() -> None:
+        async with connected(place) as client, asyncio.timeout(SECONDS):
+            session = await client.create(cwd=place.work)
+            with pytest.raises(FencepostError):  # there is nothing to sum up yet
+                await session.compact()
+            for _ in range(3):
+                await session.prompt("Go.")
+            done = await session.compact()
+            assert done.steps == 2
+            found = await all_of(session, "context/summary")
+            assert found[-1].through == done.through  # type: ignore[attr-defined]
+
+    asyncio.run(main())
 
 
 def test_notices_arrive(place: Place) -> None:

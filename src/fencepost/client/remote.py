@@ -35,7 +35,7 @@ TRIES = 6
 """How often a lost server is tried to be reached again."""
 PAUSE = 0.1
 """Seconds before the second try; twice as many before each later one."""
-_ONCE = (wire.ContinueTurn, wire.EditPrompt)
+_ONCE = (wire.ContinueTurn, wire.EditPrompt, wire.CompactSession)
 """What is not asked again: nobody knows whether it was done."""
 
 
@@ -167,7 +167,7 @@ class Client:
             asking.cancel()
         if link is not None:
             await link.close()
-        for session in self._live.values():
+        for session in list(self._live.values()):
             session.over()
 
     async def __aenter__(self) -> Self:
@@ -238,7 +238,7 @@ class Client:
         """This link is lost; whoever asks next makes another one, and so do the sessions that are live."""
         if box and self._link is box[0]:
             self._link = None
-            for session in self._live.values():
+            for session in list(self._live.values()):
                 session.disturbed()
 
     async def _took(self, opened: wire.Opened) -> RemoteSession:

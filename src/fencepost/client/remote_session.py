@@ -17,7 +17,7 @@ from fencepost.core.codec import CORE
 from fencepost.errors import FencepostError, ServerLostError, UsageError
 from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.loop import TurnResult
-from fencepost.runtime.subjects import Notice
+from fencepost.runtime.subjects import Compacted, Notice
 
 T = TypeVar("T")
 
@@ -115,6 +115,10 @@ class RemoteSession:
             ServerLostError: the server was lost meanwhile; `recovery` says what is unknown.
         """
         return await self._ask(wire.ContinueTurn(session=self.id), TurnResult | None)  # type: ignore[arg-type]
+
+    async def compact(self) -> Compacted:
+        """Put a summary in the place of older steps; see `Session.compact`."""
+        return await self._ask(wire.CompactSession(session=self.id), Compacted)
 
     async def cancel(self, reason: str = "user") -> None:
         """Cancel the running turn, and wait until it is over."""

@@ -30,6 +30,7 @@ from fencepost.plugins.approval import Question
 from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.settle import Running
+from fencepost.runtime.subjects import Compacted
 
 PROTOCOL = 1
 """Version of this API."""
@@ -249,6 +250,14 @@ class ContinueTurn(Params, frozen=True):
     session: str
 
 
+class CompactSession(Params, frozen=True):
+    """Put a summary in the place of older steps, while no turn runs."""
+
+    method = "session/compact"
+    result = Compacted
+    session: str
+
+
 class CancelTurn(Params, frozen=True):
     """Cancel the running turn, and wait until it is over."""
 
@@ -343,6 +352,7 @@ METHODS: dict[str, type[Params]] = {
         EditPrompt,
         DropPrompt,
         ContinueTurn,
+        CompactSession,
         CancelTurn,
         ListQuestions,
         Decide,

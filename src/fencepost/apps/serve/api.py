@@ -27,6 +27,7 @@ from fencepost.plugins.approval import Question
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
 from fencepost.runtime.session import Session
+from fencepost.runtime.subjects import Compacted
 
 
 class Api:
@@ -59,6 +60,7 @@ class Api:
             "prompt/drop": self._drop,
             "turn/continue": self._continue,
             "turn/cancel": self._cancel,
+            "session/compact": self._compact,
             "approval/list": self._questions,
             "approval/decide": self._decide,
             "events/read": self._read,
@@ -199,6 +201,9 @@ class Api:
 
     async def _continue(self, params: wire.ContinueTurn) -> TurnResult | None:
         return await self._session(params.session).go_on()
+
+    async def _compact(self, params: wire.CompactSession) -> Compacted:
+        return await self._session(params.session).compact()
 
     async def _cancel(self, params: wire.CancelTurn) -> wire.Done:
         await self._session(params.session).cancel(params.reason)

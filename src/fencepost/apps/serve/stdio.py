@@ -24,7 +24,7 @@ PIECE = 1 << 20
 """Bytes that are read at a time."""
 GRACE = 2.0
 """Seconds that requests get that were read before the end of the input."""
-_LONG = frozenset({wire.WaitPrompt.method, wire.ContinueTurn.method, wire.CancelTurn.method})
+_LONG = frozenset(kind.method for kind in (wire.WaitPrompt, wire.ContinueTurn, wire.CancelTurn, wire.CompactSession))
 AT_ONCE = 64
 """Pieces that may wait to be worked on."""
 
