@@ -35,6 +35,8 @@ def found(pattern, line):
         "case x in x) git push;; esac",
         "! git push",
         "time git push",
+        "time -p git push",
+        "bash <<< 'git push'",
         "f() { git push; }; f",
         "function f { git push; }; f",
         "echo $(git push)",

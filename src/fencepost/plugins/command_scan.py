@@ -94,6 +94,12 @@ def _loose(line: str) -> Command:
     return Command(tuple(word for word in _BETWEEN.split(line) if word), anywhere=True)
 
 
+def _in_front(words: Sequence[str], at: int) -> bool:
+    """Whether a word still stands in front of the command: grammar, an assignment, or an option of `time`."""
+    word = words[at]
+    return word in KEYWORDS or bool(_ASSIGNMENT.match(word)) or (word.startswith("-") and "time" in words[:at])
+
+
 class _Words:
     """The words of the simple command that is being read."""
 
@@ -116,7 +122,7 @@ class _Words:
         if self.word is not None and self.word.isdigit():
             self.word = None
         self.end()
-        self.target = not sign.endswith("&-")
+        self.target = not sign.endswith("&-") and sign != "<<<"  # that is text, and a shell would run it
 
 
 class _Reading:
@@ -263,7 +269,7 @@ class _Reading:
     def _emit(self, words: _Words) -> None:
         words.end()
         done = words.done
-        start = next((at for at, word in enumerate(done) if not (word in KEYWORDS or _ASSIGNMENT.match(word))), None)
+        start = next((at for at in range(len(done)) if not _in_front(done, at)), None)
         if start is None:
             return
         rest = done[start:]
