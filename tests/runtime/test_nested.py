@@ -4,13 +4,13 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.runtime.rig import QUICK, Agent, At, TouchyStore, balanced, call, calls, run, until
+from tests.runtime.rig import FULL, QUICK, Agent, At, TouchyStore, balanced, call, calls, run, until
 
 from fencepost.core import events as ev
 from fencepost.core import verdict as v
 from fencepost.core.log import Fold
 from fencepost.core.repair import closers
-from fencepost.errors import UsageError
+from fencepost.errors import LostOwnershipError, UsageError
 from fencepost.runtime.replies import NotStarted
 from fencepost.runtime.subjects import Deny
 from fencepost.runtime.toolmaker import tool
@@ -59,6 +59,35 @@ def test_with_a_gate_of_its_own_a_nested_call_is_durable_before_its_body():
             await agent.session.prompt("go")
             assert durable == [True]
             assert agent.results() == ["inner: ok", "outer: ok"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("error", [FULL, LostOwnershipError("session s1: another writer has it")], ids=["full", "lost"])
+def test_once_the_session_is_known_not_to_be_saved_nothing_more_happens_inside_a_call(error):
+    """Law 4, and law 8 for a writer that was taken over from while one of its bodies goes on."""
+
+    async def scenario():
+        store, replies, entered = TouchyStore(), [], []
+
+        @tool
+        async def inner() -> str:
+            """Inner."""
+            entered.append("inner")
+
+        async def makes(context):
+            await context.call("inner", {})
+            broken = store.fail(error=error)
+            await until(lambda: agent.session.journal.unsaved is not None)
+            replies.append(await context.call("inner", {}))
+            broken.off()
+            replies.append(await context.call("inner", {}))
+            return "went on"
+
+        async with Agent([calls(call("outer")), "ok"], store=store, tools=[outer_that(makes), inner]) as agent:
+            await agent.session.prompt("go")
+            assert [reply.code for reply in replies] == [v.NOT_SAVED, ""]
+            assert entered == ["inner", "inner"]
 
     run(scenario)
 

@@ -57,10 +57,14 @@ async def request_gate(
 
 
 async def tool_gate(call: Admitted, go_on: Callable[[Admitted], Awaitable[ToolReply]]) -> ToolReply:
-    """The call's own `tool/call` is durable; then, and if nobody cancelled meanwhile, it is let go."""
+    """The call's own `tool/call` is durable; then, and if nobody cancelled meanwhile, it is let go.
+
+    A nested call passes with its parent, but for one: known not to be saved, perhaps because another writer took over,
+    a session lets nothing more happen (law 4).
+    """
     candidate = call.candidate
     journal = candidate.journal
-    if candidate.parent is None or candidate.own_gate:
+    if candidate.parent is None or candidate.own_gate or journal.unsaved is not None:
         clearance = await journal.clear(call.event)
     else:
         clearance = journal.proof(call.rests_on)
