@@ -74,6 +74,13 @@ def test_a_session_s_directory_that_was_moved_by_its_store_s_own_means_is_still_
     assert verdicts(store) == NEITHER_RAN
 
 
+def test_a_directory_whose_name_is_no_text_is_one_too(tmp_path):
+    place = tmp_path / os.fsdecode(b"caf\xe9")
+    place.mkdir()
+    interrupted(store_at("jsonl", place))
+    assert verdicts(store_at("jsonl", place)) == NEITHER_RAN
+
+
 def test_of_a_copy_nothing_is_claimed(tmp_path):
     interrupted(JsonlStore(tmp_path / "sessions"))
     shutil.copytree(tmp_path / "sessions", tmp_path / "copied")

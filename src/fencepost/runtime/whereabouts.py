@@ -75,7 +75,7 @@ def _mark(files: Path, clock: Callable[[], int]) -> None:
     if _believed(files) is not None:
         return
     place = mark_of(files)
-    said = msgspec.json.encode(Mark(str(place.parent.absolute()), clock(), time.time_ns() // 1_000_000))
+    said = msgspec.json.encode(Mark(_named(place.parent), clock(), time.time_ns() // 1_000_000))
     # What cannot be marked is not vouched for; whether a call may run is for its gate and its receipt to say.
     with contextlib.suppress(OSError):
         _make(place.parent)
@@ -176,5 +176,9 @@ def _believed(files: Path) -> Mark | None:
         changed = place.lstat().st_ctime_ns // 1_000_000
     except (OSError, msgspec.DecodeError):
         return None
-    here = said.place == str(place.parent.absolute())
-    return said if here and abs(changed - said.made) < TOLERANCE else None
+    return said if said.place == _named(place.parent) and abs(changed - said.made) < TOLERANCE else None
+
+
+def _named(directory: Path) -> str:
+    """Its path as text that JSON can carry: the names of files are bytes."""
+    return os.fsencode(directory.absolute()).decode(errors="backslashreplace")
