@@ -256,3 +256,14 @@ def test_what_a_dead_supervisor_was_about_to_put_into_place_is_removed_and_nothi
     tidy(UnsettledCall(desk.call_id, "s1", "shell", {}, "write", 1, desk.cwd, desk.files))
     assert not dead.exists()
     assert sorted(path.name for path in desk.receipts.iterdir()) == sorted([*kept, *(path.name for path in others)])
+
+
+def test_tidying_goes_nowhere_else_whatever_a_log_calls_its_calls(desk: Desk) -> None:
+    """A session may have come from somebody else."""
+    desk.run("true")
+    other = desk.files.parent / "other.4194304.tmp"
+    other.touch()
+    tidy = shell_tool().tidy
+    assert tidy is not None
+    tidy(UnsettledCall("/../../other", "s1", "shell", {}, "write", 1, desk.cwd, desk.files))
+    assert other.exists()
