@@ -125,6 +125,7 @@ class Acts:
             self._chat.say(f"model {self._chat.model or 'none'}; /model openai:NAME (or another) changes it")
             return
         await self._agent.another_model(words[0], self._chat.hear)
+        await self._chat.show_current()
         self._chat.say(f"the next request goes to {self._chat.model}")
 
     async def do_approve(self, words: list[str]) -> None:

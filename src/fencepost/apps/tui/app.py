@@ -11,7 +11,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+import os
+import time
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,7 +39,7 @@ from fencepost.apps.tui.telling import Tone
 from fencepost.apps.tui.texts import content
 from fencepost.apps.tui.transcript import Transcript
 from fencepost.core import events as ev
-from fencepost.errors import FencepostError
+from fencepost.errors import FencepostError, UsageError
 from fencepost.plugins.approval import Question, Verdict
 from fencepost.plugins.folded import Folded
 from fencepost.runtime.cancel import CLOSING
@@ -51,9 +53,21 @@ QUIT = Cause(exits.DONE, CLOSING, bounded=False)
 TICK = 0.1
 """Seconds between two drawings of the status line at least."""
 
+BELOW = frozenset({"scroll", "newest", "fold_all", "leave_if_empty"})
+"""What keys do in the conversation only."""
+
+AGAIN = 1.0
+"""Seconds after which leaving once more means: at once."""
+
 UNANSWERED = Verdict(allowed=False, by="fencepost", reason="the turn was cancelled before there was an answer")
 
 HINT = "Enter sends · Esc cancels · /help"
+
+
+def without_colour(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the terminal has no colours, or nobody wants them."""
+    term = environ.get("TERM", "")
+    return "NO_COLOR" in environ or term.startswith("vt") or term.endswith(("-m", "-mono"))
 
 
 class Chat(App[None]):
@@ -80,7 +94,7 @@ class Chat(App[None]):
     ]
 
     def __init__(self, stop: Stop, first: str | None = None, driver: type[Driver] | None = None) -> None:
-        super().__init__(driver_class=driver)
+        super().__init__(driver_class=driver, ansi_color=True if without_colour() else None)
         self._stop = stop
         self._first = first
         self._agent: Agent | None = None
@@ -89,6 +103,8 @@ class Chat(App[None]):
         self._one = asyncio.Lock()
         self._tokens = Folded(Tokens)
         self._marked = False
+        self._asked = 0.0
+        self._resuming: asyncio.Task[Session] | None = None
         self.failures: list[Exception] = []
         """What failed when it was closed."""
         self.fault: Exception | None = None
@@ -148,7 +164,7 @@ class Chat(App[None]):
             await self.take_up(self._first)
 
     async def take_up(self, text: str) -> None:
-        """Open a stored session, after asking what is to become of calls that still run.
+        """Open a stored session and show it, after asking what is to become of calls that still run.
 
         Raises:
             FencepostError: it cannot be; the one before it is as it was.
@@ -162,7 +178,15 @@ class Chat(App[None]):
             if answer is None:
                 return
             running = next(one for one in RUNNING if one == answer)
-        await self.agent.resume(name, self.hear, running)
+        self._resuming = asyncio.create_task(self.agent.resume(name, self.hear, running), name=f"resume {name}")
+        try:
+            await asyncio.wait({self._resuming})
+        finally:
+            self._resuming.cancel()
+        if self._resuming.cancelled():
+            raise UsageError(f"session {name} was not taken up; it is as it was")
+        self._resuming.result()
+        await self.show_current()
 
     def _in_turn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do one thing at a time that may replace the session; say what went wrong."""
@@ -170,14 +194,17 @@ class Chat(App[None]):
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         async with self._one:
+            failure: FencepostError | OSError | None = None
             try:
                 await work
             except (FencepostError, OSError) as error:
-                self.say(sentence(error), "bad")
+                failure = error
             if self._stop.cause is None:
-                await self._ensure_shown()
+                await self.show_current()
+            if failure is not None:
+                self.say(sentence(failure), "bad")  # below the session that there is now
 
-    async def _ensure_shown(self) -> None:
+    async def show_current(self) -> None:
         """Show the session that the agent has now; one that could not be opened leaves the one before, or a new one."""
         if not self.agent.opened:
             try:
@@ -289,9 +316,15 @@ class Chat(App[None]):
 
     # --- keys ---------------------------------------------------------------------------------------------------
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002
+        """Keys of the conversation mean something else while a dialog stands above it."""
+        return action not in BELOW or len(self.screen_stack) == 1
+
     def action_cancel(self) -> None:
         """Cancel the turn, or what stands in place of one; the keyboard goes back to the input."""
         self.prompt.focus()
+        if self._resuming is not None:
+            self._resuming.cancel()
         if self._shown is not None and self._stop.cause is None:
             self._shown.cancel_soon()
 
@@ -307,10 +340,13 @@ class Chat(App[None]):
             self.say("Ctrl+Q leaves")
 
     def action_leave(self) -> None:
-        """Leave in order; asked a second time at once."""
-        if self._stop.cause is not None:
+        """Leave in order; asked a second time at once. A key that repeats itself asks once."""
+        now = time.monotonic()
+        if self._stop.cause is None:
+            self._asked = now
+            self._stop.request(QUIT)
+        elif now - self._asked > AGAIN:
             self._stop.at_once(exits.INTERRUPTED)
-        self._stop.request(QUIT)
 
     def action_leave_if_empty(self) -> None:
         """What Ctrl+D means everywhere."""
@@ -402,6 +438,9 @@ class Chat(App[None]):
         await self._stop.asked.wait()
         self.prompt.disabled = True
         self._draw()
+        if self._resuming is not None:
+            self._resuming.cancel()
+            await asyncio.wait({self._resuming})
         self.failures += await self.agent.close()
         self.exit()
 

@@ -28,30 +28,30 @@ class Command(msgspec.Struct, frozen=True):
 
 COMMANDS: Final = (
     Command("sessions", "", "choose another session", idle=True),
-    Command("resume", "ID", "take a session up; without ID, choose one", idle=True),
+    Command("resume", "ID", "take a session up", idle=True),
     Command("new", "", "begin a session in this directory", idle=True),
-    Command("fork", "[TURN]", "go on in a new session that begins as this one did, up to a turn", idle=True),
-    Command("show", "", "this session as a timeline, as far as it is on disk"),
-    Command("export", "[FORMAT] [FILE]", "write it to a file: markdown (default), jsonl, openai, anthropic"),
-    Command("compact", "", "put a summary in the place of older steps", idle=True),
-    Command("model", "[M]", "go on with another model: openai:NAME, anthropic:NAME, local:FILE …", idle=True),
-    Command("approve", "[MODE]", "which calls run: ask, read (only), all, none"),
-    Command("drop", "", "take the newest waiting prompt back, to edit it"),
-    Command("doctor", "", "check this session, and what its disk keeps"),
+    Command("fork", "[TURN]", "go on in a copy of it, up to a turn", idle=True),
+    Command("show", "", "all of this session, as it is on disk"),
+    Command("export", "[FORMAT] [FILE]", "markdown, jsonl, openai or anthropic"),
+    Command("compact", "", "sum older steps up for the model", idle=True),
+    Command("model", "[M]", "go on with another model, like openai:NAME", idle=True),
+    Command("approve", "[MODE]", "which calls run: ask, read, all, none"),
+    Command("drop", "", "take the newest waiting prompt back"),
+    Command("doctor", "", "check this session and its disk"),
     Command("help", "", "keys and commands"),
     Command("quit", "", "close in order, and leave"),
 )
 
 KEYS: Final = (
-    ("Enter", "send; while a turn works: queue, it runs next"),
-    ("Ctrl+S", "steer: hand it to the turn that works, with its next step"),
+    ("Enter", "send; while a turn works: queue"),
+    ("Ctrl+S", "steer: hand it to the turn that works"),
     ("Ctrl+J", "a new line"),
     ("Esc", "cancel the turn; in a dialog: back"),
-    ("Tab, Shift+Tab", "go to the cards and back; Enter folds one; behind a /: complete"),
+    ("Tab, Shift+Tab", "to the cards and back; Enter folds one"),
     ("Ctrl+O", "unfold all cards, or fold them"),
-    ("PgUp, PgDn", "scroll; Ctrl+End: to the newest"),
-    ("Ctrl+C", "cancel the turn; without one: empty the line, then leave"),
-    ("Ctrl+Q, Ctrl+D", "leave; once more while it closes: at once, without closing"),
+    ("PgUp, PgDn", "scroll; Ctrl+End: to the end"),
+    ("Ctrl+C", "cancel the turn; without one: empty the line"),
+    ("Ctrl+Q, Ctrl+D", "close in order and leave; again: at once"),
 )
 
 
@@ -77,9 +77,10 @@ def read(line: str) -> tuple[Command, list[str]]:
 
 def matching(text: str) -> list[Command]:
     """The commands that a line may become."""
-    if not text.startswith("/") or " " in text or "\n" in text:
+    if not text.startswith("/") or "\n" in text:
         return []
-    return [one for one in COMMANDS if one.name.startswith(text[1:])]
+    word, space, _ = text[1:].partition(" ")
+    return [one for one in COMMANDS if one.name == word or (not space and one.name.startswith(word))]
 
 
 def listed(found: list[Command]) -> str:

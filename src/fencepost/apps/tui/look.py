@@ -31,6 +31,7 @@ Choosing, Picker, Pager { align: center middle; }
 .dialog .matter { height: auto; max-height: 60vh; scrollbar-size-vertical: 1; }
 .dialog .matter Static { height: auto; }
 .dialog .choices { height: auto; max-height: 8; margin-top: 1; border: none; padding: 0; background: transparent; }
+OptionList > .option-list--option-highlighted { text-style: reverse; }
 .dialog .hint { height: 1; }
 .dialog Input { border: none; height: 1; padding: 0; margin-bottom: 1; }
 .dialog Log { height: 1fr; scrollbar-size-vertical: 1; }

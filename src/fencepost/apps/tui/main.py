@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import os
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from fencepost.errors import FencepostError, UsageError
 
 if TYPE_CHECKING:
     from fencepost.apps.tui.agent import Agent
+    from fencepost.apps.tui.app import Chat
 
 DEBUG = "Set FENCEPOST_DEBUG=1 for the traceback"
 INSTALL = "pip install 'fencepost[tui]'"
@@ -58,10 +60,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
     terminal = Terminal(lambda: stop.request(NO_READER))
     stop = Stop(terminal.restore)
     wanted = Wanted(arguments.store, arguments.model, arguments.approve)
-    no_colour = os.environ.get("NO_COLOR")
-    app = Chat(stop, arguments.id, driver_for(terminal))
-    if no_colour is not None:
-        os.environ["NO_COLOR"] = no_colour  # Textual takes it away; the tools of the agent are to see it
+    app = _without_colour(lambda: Chat(stop, arguments.id, driver_for(terminal)))
     agent = Agent(wanted, chosen.directory(None), app.ask)
     app.serve(agent)
     with stop.listening():
@@ -73,6 +72,20 @@ async def _chat(arguments: argparse.Namespace) -> int:
     if app.fault is not None:
         failures.insert(0, app.fault)
     return _last_words(stop, agent, failures)
+
+
+def _without_colour(make: Callable[[], Chat]) -> Chat:
+    """The screen, without colour where that is so. The variable is left as it was: the agent's tools see it."""
+    from fencepost.apps.tui.app import without_colour
+
+    before = os.environ.get("NO_COLOR")
+    if without_colour():
+        os.environ["NO_COLOR"] = "1"
+    app = make()
+    os.environ.pop("NO_COLOR", None)
+    if before is not None:
+        os.environ["NO_COLOR"] = before
+    return app
 
 
 def _last_words(stop: Stop, agent: Agent, failures: list[Exception]) -> int:

@@ -89,7 +89,7 @@ class Pager(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """Title and text."""
         with Vertical(classes="dialog tall"):
-            yield Static(content(f"{self._title}  ·  ↑↓ PgUp PgDn Home End, Esc", "bold"), classes="title")
+            yield Static(content(f"{self._title}  ·  ↑↓ Home End, Esc", "bold"), classes="title")
             yield Log(max_lines=LINES, auto_scroll=False)
 
     def on_mount(self) -> None:

@@ -64,10 +64,10 @@ class SessionList(ScrollView):
         if index >= len(self.rows):
             return Strip.blank(width, self.rich_style)
         row, meant = self.rows[index], index == self.at
-        unknown = f" {row.unknown} unknown" if row.unknown else ""
+        unknown = f"{row.unknown} unknown: " if row.unknown else ""
         left = f"{'>' if meant else ' '} {paper.ago(row.updated, self._now):>10}  {row.state:<11} "
         title = one_line(row.title, 200) or "(nothing said yet)"
-        text = f"{left}{title}{unknown}  {one_line(row.session, 60)}"
+        text = f"{left}{unknown}{title}  {one_line(row.session, 60)}"
         style = self.rich_style + Style(reverse=meant)
         return Strip([Segment(text, style)]).adjust_cell_length(width, style)
 
