@@ -12,10 +12,12 @@ import subprocess
 import time
 
 import pytest
-from tests.runtime.rig import call, calls
+from tests.runtime.rig import call, calls, identity
 from tests.runtime.settling import Left, digest, leave, runtime, store_at
 
 from fencepost.core import events as ev
+from fencepost.core.codec import CORE
+from fencepost.journal.session import Journal
 from fencepost.plugins.files import file_tools
 from fencepost.plugins.shell import shell_tool
 from fencepost.runtime.whereabouts import mark, mark_of, vouched_for
@@ -114,6 +116,26 @@ def test_a_mark_of_later_calls_says_nothing_of_earlier_ones(tmp_path):
     interrupted(store, marked=False)
     asyncio.run(mark(store.files("s1"), lambda: NOW + 1))
     assert verdicts(store) == UNKNOWN
+
+
+def test_a_mark_that_a_second_run_made_says_nothing_of_the_first(tmp_path):
+    """In a copy the call is run again, which marks the place, and killed before it comes to anything."""
+    again = {"turn": 1, "step": 1, "call_id": "c2", "name": "write_file", "arguments": {"path": "a", "content": "x"}}
+    store = JsonlStore(tmp_path / "sessions")
+
+    async def run_again(journal, _):
+        seq = journal.log.fold.calls["c2"].admitted.seq
+        journal.append(ev.ToolCall, effect="idempotent", retries=seq, **again)
+        raise ConnectionAbortedError
+
+    async def killed_twice():
+        await leave(store, *OPEN)
+        await mark(store.files("s1"), lambda: NOW + 1)
+        await Journal.resume(store, "s1", identity(lambda: NOW + 2), CORE, settle=run_again)
+
+    with pytest.raises(ConnectionAbortedError):
+        asyncio.run(killed_twice())
+    assert verdicts(JsonlStore(tmp_path / "sessions")) == UNKNOWN
 
 
 def test_a_torn_mark_says_nothing(tmp_path):

@@ -24,6 +24,8 @@ class CallRecord(msgspec.Struct, gc=False):
     """Who let it go, or asked for it if nobody did: the writer of the log at that time."""
     doubtful: bool = False
     """It was open at a gap, or an event on the far side of one speaks of it: what is missing may have been about it."""
+    let_go: int | None = None
+    """When it was let go first, in epoch milliseconds."""
     again: bool = False
     """It was let go twice: that the second time came to nothing says nothing of the first."""
 

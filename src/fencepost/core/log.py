@@ -232,6 +232,7 @@ class Fold:
         if record.result is not None or (record.admitted is not None and event.retries is None):
             raise _illegal(event, f"call {event.call_id} was admitted before")
         record.admitted, record.owner, record.again = event, self._writer, event.retries is not None
+        record.let_go = event.time if record.let_go is None else record.let_go
         self._touch(record, event)
 
     @property

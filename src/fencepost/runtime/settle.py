@@ -156,7 +156,7 @@ def _case(record: CallRecord, session: str, cwd: Path, files: Path) -> Unsettled
         return None
     effect: ev.Effect = admitted.effect if admitted else "write"
     let_go = admitted.time if admitted else None
-    vouched = vouched_for(files, let_go, record.owner)
+    vouched = vouched_for(files, record.let_go, record.owner)
     return UnsettledCall(
         record.call_id, session, record.name, arguments, effect, let_go, cwd, files, record.owner, vouched
     )
