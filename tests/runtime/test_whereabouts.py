@@ -18,6 +18,8 @@ from tests.runtime.settling import Left, digest, leave, runtime, store_at
 from fencepost.core import events as ev
 from fencepost.core.codec import CORE
 from fencepost.journal.session import Journal
+from fencepost.plugins.file_receipts import Receipt, content_of, directory_at, waiting_in
+from fencepost.plugins.file_receipts import leave as leave_receipt
 from fencepost.plugins.files import file_tools
 from fencepost.plugins.shell import shell_tool
 from fencepost.runtime.whereabouts import mark, mark_of, vouched_for
@@ -118,7 +120,8 @@ def test_a_mark_of_later_calls_says_nothing_of_earlier_ones(tmp_path):
     assert verdicts(store) == UNKNOWN
 
 
-def test_a_mark_that_a_second_run_made_says_nothing_of_the_first(tmp_path):
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_mark_that_a_second_run_made_says_nothing_of_the_first(tmp_path, planned):
     """In a copy the call is run again, which marks the place, and killed before it comes to anything."""
     again = {"turn": 1, "step": 1, "call_id": "c2", "name": "write_file", "arguments": {"path": "a", "content": "x"}}
     store = JsonlStore(tmp_path / "sessions")
@@ -126,6 +129,10 @@ def test_a_mark_that_a_second_run_made_says_nothing_of_the_first(tmp_path):
     async def run_again(journal, _):
         seq = journal.log.fold.calls["c2"].admitted.seq
         journal.append(ev.ToolCall, effect="idempotent", retries=seq, **again)
+        if planned:
+            place, directory = tmp_path / "a", directory_at(tmp_path)
+            receipt = Receipt(str(place), None, content_of(b"x"), 0o644, str(waiting_in(tmp_path)), directory, "")
+            leave_receipt(store.files("s1"), "c2", receipt, "a")
         raise ConnectionAbortedError
 
     async def killed_twice():

@@ -171,7 +171,7 @@ async def settle_calls(journal: Journal, evidence: v.Evidence, how: Settling) ->
     gates = fold.turn.gates if fold.turn else ()
     for name, said in (await _answers(journal, how)).items():
         record = fold.calls[name]
-        fields = _result(record, _about(fold, record, said), gates, evidence, spared=how.spared(record))
+        fields = _result(record, _about(fold, record, said, how), gates, evidence, spared=how.spared(record))
         if fields is not None:
             _close_children(journal, name, gates, evidence)
             journal.append(ev.ToolResult, at=fold.last_time, **fields)
@@ -238,11 +238,11 @@ def _result(
     return None
 
 
-def _about(fold: Fold, record: CallRecord, said: Settlement) -> Settlement:
+def _about(fold: Fold, record: CallRecord, said: Settlement, how: Settling) -> Settlement:
     """What was said, as far as it holds for this call (law 2).
 
     At a gap of the log a tool may have looked too early, and so it may where whoever let the call go lives on; a body
-    that made a call was entered, as the log says.
+    that made a call was entered, as the log says. Of a call that was let go twice a tool may see the second time only.
     """
     if not isinstance(said, DidNotRun):
         return said
@@ -251,7 +251,8 @@ def _about(fold: Fold, record: CallRecord, said: Settlement) -> Settlement:
     alive = may_act(record.owner, record.admitted.time if record.admitted else None)
     if alive:
         return Unknown(_short(f"{alive}; {record.name} says that it did not run yet: {said.why}"))
-    if record.doubtful:
+    partly = record.again and not vouched_for(how.files, record.let_go, record.owner)
+    if record.doubtful or partly:
         return Unknown(_short(f"{record.name} says that it did not run: {said.why}"))
     return said
 
@@ -334,7 +335,7 @@ async def _previewed(view: CallView, reading: Reading, cwd: Path, how: Settling)
     case = _case(record, reading.stored.session, cwd, how.files)
     if case is None:
         return view
-    said = _about(reading.fold, record, await ask(tool, case, how.limit))
+    said = _about(reading.fold, record, await ask(tool, case, how.limit), how)
     if isinstance(said, Completed):
         return _view(view, "completed", said.result.code, tool.name, said.evidence)
     if isinstance(said, StillRunning):
