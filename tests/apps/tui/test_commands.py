@@ -90,7 +90,7 @@ def test_export_writes_a_new_file_and_never_over_one(place: Path) -> None:
             await stage.shows("exported to")
             assert "Done." in (place / "work" / "out.md").read_text()
             await stage.type("/export jsonl out.md")
-            await stage.shows("already; nothing was")
+            await stage.shows("Name another file")
             assert "Done." in (place / "work" / "out.md").read_text()
 
     run(body)

@@ -53,7 +53,7 @@ def test_a_result_is_not_shown_before_it_is_durable(place: Path, disk: FaultyDis
         async with screen(place, model=model, approve="all") as stage:
             await stage.type("begin")
             await stage.shows("runs …")
-            come, go = disk.hold("sync")
+            come, go = disk.hold("sync_data")
             (place / "work" / "go").touch()
             await asyncio.to_thread(come.wait, 30)
             await stage.until(lambda: stage.of(ev.ToolResult), "the result")
