@@ -93,7 +93,7 @@ async def screen(
     try:
         async with app.run_test(size=size) as pilot:
             stage = Stage(app, pilot, agent, stop)
-            await stage.until(lambda: agent.opened and app._shown is not None, "a session")
+            await stage.until(lambda: agent.opened and app.opening.shown is not None, "a session")
             yield stage
             stop.request(QUIT)
             await stage.until(lambda: not app.is_running or app._exit, "the end")

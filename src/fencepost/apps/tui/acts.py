@@ -44,14 +44,14 @@ class Acts:
         """Choose one."""
         picked = await self._chat.push_screen_wait(Picker(self._agent.sessions))
         if picked is not None and not (words and words[0] == "look"):
-            await self._chat.take_up(picked)
+            await self._chat.opening.take_up(picked)
 
     async def do_resume(self, words: list[str]) -> None:
         """Take one up."""
         if not words:
             await self.do_sessions([])
         else:
-            await self._chat.take_up(words[0])
+            await self._chat.opening.take_up(words[0])
 
     async def do_new(self, words: list[str]) -> None:  # noqa: ARG002 - the shape of a command
         """Begin one."""
@@ -66,7 +66,7 @@ class Acts:
                 raise UsageError(f"/fork {words[0]}: that is no turn", next_act="Write /fork N for the end of turn N")
             turn = int(number)
         name = await self._agent.fork(turn)
-        await self._chat.take_up(name)
+        await self._chat.opening.take_up(name)
         self._chat.say(f"session {name} goes on from here; the other one stays as it is")
 
     # --- looking ------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Acts:
             self._chat.say(f"model {self._chat.model or 'none'}; /model openai:NAME (or another) changes it")
             return
         await self._agent.another_model(words[0], self._chat.hear)
-        await self._chat.show_current()
+        await self._chat.opening.show_current()
         self._chat.say(f"the next request goes to {self._chat.model}")
 
     async def do_approve(self, words: list[str]) -> None:

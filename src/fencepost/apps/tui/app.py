@@ -11,11 +11,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -23,28 +21,23 @@ from textual.driver import Driver
 from textual.widgets import Static, TextArea
 
 from fencepost.apps.cli import exits
-from fencepost.apps.cli.chosen import NO_MODEL
 from fencepost.apps.cli.live import sentence
-from fencepost.apps.cli.plain import one_line
 from fencepost.apps.cli.stop import Cause, Stop
-from fencepost.apps.tui import recovery
 from fencepost.apps.tui.acts import Acts
 from fencepost.apps.tui.agent import Agent
 from fencepost.apps.tui.commands import listed, matching, read
 from fencepost.apps.tui.dialogs import Asking
-from fencepost.apps.tui.figures import Tokens, status_line
-from fencepost.apps.tui.look import CSS
+from fencepost.apps.tui.figures import Tokens, status_line, waiting_lines
+from fencepost.apps.tui.look import CSS, without_colour
+from fencepost.apps.tui.opening import Opening
 from fencepost.apps.tui.prompt import Prompt
 from fencepost.apps.tui.telling import Tone
 from fencepost.apps.tui.texts import content
 from fencepost.apps.tui.transcript import Transcript
-from fencepost.core import events as ev
-from fencepost.errors import FencepostError, UsageError
+from fencepost.errors import FencepostError
 from fencepost.plugins.approval import Question, Verdict
 from fencepost.plugins.folded import Folded
 from fencepost.runtime.cancel import CLOSING
-from fencepost.runtime.session import Session
-from fencepost.runtime.settle import RUNNING, Running
 from fencepost.runtime.subjects import Notice
 
 QUIT = Cause(exits.DONE, CLOSING, bounded=False)
@@ -62,12 +55,6 @@ AGAIN = 1.0
 UNANSWERED = Verdict(allowed=False, by="fencepost", reason="the turn was cancelled before there was an answer")
 
 HINT = "Enter sends · Esc cancels · /help"
-
-
-def without_colour(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the terminal has no colours, or nobody wants them."""
-    term = environ.get("TERM", "")
-    return "NO_COLOR" in environ or term.startswith("vt") or term.endswith(("-m", "-mono"))
 
 
 class Chat(App[None]):
@@ -98,13 +85,12 @@ class Chat(App[None]):
         self._stop = stop
         self._first = first
         self._agent: Agent | None = None
-        self._shown: Session | None = None
         self._acts: Acts | None = None
-        self._one = asyncio.Lock()
         self._tokens = Folded(Tokens)
         self._marked = False
         self._asked = 0.0
-        self._resuming: asyncio.Task[Session] | None = None
+        self.opening = Opening(self, stop)
+        """The session that is looked at, and how it is replaced."""
         self.failures: list[Exception] = []
         """What failed when it was closed."""
         self.fault: Exception | None = None
@@ -153,113 +139,7 @@ class Chat(App[None]):
             asyncio.get_running_loop().set_task_factory(None)
         self.prompt.focus()
         self.run_worker(self._until_asked(), name="until asked to end")
-        self._in_turn(self._begin())
-
-    # --- sessions -----------------------------------------------------------------------------------------------
-
-    async def _begin(self) -> None:
-        if self._first is None:
-            await self.agent.new()
-        else:
-            await self.take_up(self._first)
-
-    async def take_up(self, text: str) -> None:
-        """Open a stored session and show it, after asking what is to become of calls that still run.
-
-        Raises:
-            FencepostError: it cannot be; the one before it is as it was.
-        """
-        if self._shown is not None and text == self._shown.id:
-            return
-        name, alive = await self.agent.still_running(text)
-        running: Running = "leave"
-        if alive:
-            answer = await self.push_screen_wait(recovery.running_dialog(name, alive))
-            if answer is None:
-                return
-            running = next(one for one in RUNNING if one == answer)
-        self._resuming = asyncio.create_task(self.agent.resume(name, self.hear, running), name=f"resume {name}")
-        try:
-            await asyncio.wait({self._resuming})
-        finally:
-            self._resuming.cancel()
-        if self._resuming.cancelled():
-            raise UsageError(f"session {name} was not taken up; it is as it was")
-        self._resuming.result()
-        await self.show_current()
-
-    def _in_turn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do one thing at a time that may replace the session; say what went wrong."""
-        self.run_worker(self._guarded(work), name="act", group="acts")
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        async with self._one:
-            failure: FencepostError | OSError | None = None
-            try:
-                await work
-            except (FencepostError, OSError) as error:
-                failure = error
-            if self._stop.cause is None:
-                await self.show_current()
-            if failure is not None:
-                self.say(sentence(failure), "bad")  # below the session that there is now
-
-    async def show_current(self) -> None:
-        """Show the session that the agent has now; one that could not be opened leaves the one before, or a new one."""
-        if not self.agent.opened:
-            try:
-                await self.agent.new()
-            except FencepostError as error:
-                self.failures.append(error)
-                self._stop.request(Cause(exits.status_of(error), CLOSING))
-                return
-        session = self.agent.session
-        if session is not self._shown:
-            await self._show(session)
-            if recovery.to_ask(session):
-                await self._ask_how_to_go_on(session)
-
-    async def _show(self, session: Session) -> None:
-        self._shown = session
-        self._stop.attach(session)
-        session.on_notice(self.hear)
-        log = session.journal.log
-        log.subscribe(lambda _event, _size: self.mark())
-        session.journal.on_watermark(lambda _seq: self.mark())
-        start = await self.transcript.show(session)
-        self._greet(session)
-        self.run_worker(self.transcript.follow(session, start), name="follow", group="follow", exclusive=True)
-        self.mark()
-
-    def _greet(self, session: Session) -> None:
-        if session.journal.log.fold.next_seq == 0:
-            self.say(f"session {session.id} in {session.journal.log.header.cwd}")
-        if not session.guarantees.durable:
-            self.say(f"NOT SAVED: {session.guarantees.store} store, nothing survives this process", "bad")
-        missing = {"step", "request", "tool"}.difference(session.guarantees.gates)
-        if missing:
-            self.say(
-                f"no {', '.join(sorted(missing))} gate: after a crash, calls without a result are unknown", "warning"
-            )
-        if self.model is None:
-            self.say(f"{NO_MODEL}\nor choose one here: /model openai:NAME", "warning")
-
-    async def _ask_how_to_go_on(self, session: Session) -> None:
-        answer = await self.push_screen_wait(recovery.recovery_dialog(session))
-        if answer == recovery.LEAVE:
-            self.action_leave()
-        elif answer == recovery.DROP:
-            for item in list(session.journal.log.fold.pending.values()):
-                await session.drop(item.input_id)
-        elif answer == recovery.GO_ON:
-            self.run_worker(self._go_on(session), name="go on")
-
-    async def _go_on(self, session: Session) -> None:
-        try:
-            await session.go_on()
-        except FencepostError as error:
-            if self._stop.cause is None:
-                self.say(sentence(error), "bad")
+        self.opening.in_turn(self.opening.begin(self._first))
 
     # --- input --------------------------------------------------------------------------------------------------
 
@@ -274,7 +154,7 @@ class Chat(App[None]):
             return
         try:
             found, words = read(text.strip())
-            if found.idle and self._shown is not None and not self._shown.idle:
+            if found.idle and self.opening.shown is not None and not self.opening.shown.idle:
                 self.say(f"/{found.name}: a turn works; Esc cancels it", "warning")
                 return
         except FencepostError as error:
@@ -282,12 +162,12 @@ class Chat(App[None]):
             return
         self.prompt.clear()
         assert self._acts is not None
-        self._in_turn(self._acts.run(found.name, words))
+        self.opening.in_turn(self._acts.run(found.name, words))
 
     async def _send(self, text: str, *, steer: bool) -> None:
         try:
-            if self._shown is not None:
-                await (self._shown.steer(text) if steer else self._shown.queue(text))
+            if self.opening.shown is not None:
+                await (self.opening.shown.steer(text) if steer else self.opening.shown.queue(text))
                 self.prompt.clear()
         except FencepostError as error:
             self.say(f"not sent: {sentence(error)}", "bad")
@@ -323,16 +203,15 @@ class Chat(App[None]):
     def action_cancel(self) -> None:
         """Cancel the turn, or what stands in place of one; the keyboard goes back to the input."""
         self.prompt.focus()
-        if self._resuming is not None:
-            self._resuming.cancel()
-        if self._shown is not None and self._stop.cause is None:
-            self._shown.cancel_soon()
+        self.opening.call_off()
+        if self.opening.shown is not None and self._stop.cause is None:
+            self.opening.shown.cancel_soon()
 
     def action_interrupt(self) -> None:
         """Cancel the turn; without one empty the line; if it is empty leave."""
         if self._stop.cause is not None:
             self.action_leave()
-        elif self._shown is not None and not self._shown.idle:
+        elif self.opening.shown is not None and not self.opening.shown.idle:
             self.action_cancel()
         elif self.prompt.text:
             self.prompt.clear()
@@ -414,7 +293,7 @@ class Chat(App[None]):
 
     def _draw(self) -> None:
         self._marked = False
-        session, base = self._shown, self.screen_stack[0]
+        session, base = self.opening.shown, self.screen_stack[0]
         if session is None:
             return
         width = max(self.size.width - 2, 10)
@@ -423,7 +302,7 @@ class Chat(App[None]):
         if self._stop.cause is not None:
             line = f"closing …  {line}"[:width]
         base.query_one("#status", Static).update(content(line))
-        self._fill("#waiting", "\n".join(_waiting(session)))
+        self._fill("#waiting", "\n".join(waiting_lines(session)))
         problem = session.journal.unsaved
         self._fill("#unsaved", f"NOT SAVED: {problem.explain()}" if problem is not None else "")
 
@@ -438,9 +317,7 @@ class Chat(App[None]):
         await self._stop.asked.wait()
         self.prompt.disabled = True
         self._draw()
-        if self._resuming is not None:
-            self._resuming.cancel()
-            await asyncio.wait({self._resuming})
+        await self.opening.called_off()
         self.failures += await self.agent.close()
         self.exit()
 
@@ -456,13 +333,3 @@ class Chat(App[None]):
 def _settle(answered: asyncio.Future[Verdict | None], answer: Verdict | None) -> None:
     if not answered.done():
         answered.set_result(answer)
-
-
-def _waiting(session: Session) -> list[str]:
-    """Prompts that wait, the next one first."""
-    pending = list(session.journal.log.fold.pending.values())
-    lines = [
-        f"{'steers' if item.target == 'step' else 'waits'}: {one_line(ev.text_of(item.content), 70)}"
-        for item in pending
-    ]
-    return lines if len(lines) <= 3 else [*lines[:2], f"… and {len(lines) - 2} more (/drop takes the newest back)"]

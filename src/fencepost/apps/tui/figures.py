@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.apps.cli.plain import one_line
 from fencepost.core import events as ev
 from fencepost.core.lifecycle import State
 from fencepost.plugins.approval import Mode
@@ -61,3 +62,13 @@ def status_line(session: Session, model: str | None, mode: Mode | None, tokens: 
     while len(parts) > 2 and len(" · ".join(parts)) > width:
         parts.pop()
     return " · ".join(parts)[:width]
+
+
+def waiting_lines(session: Session) -> list[str]:
+    """Prompts that wait, the next one first."""
+    pending = list(session.journal.log.fold.pending.values())
+    lines = [
+        f"{'steers' if item.target == 'step' else 'waits'}: {one_line(ev.text_of(item.content), 70)}"
+        for item in pending
+    ]
+    return lines if len(lines) <= 3 else [*lines[:2], f"… and {len(lines) - 2} more (/drop takes the newest back)"]

@@ -1,5 +1,8 @@
 """How it looks. Nothing is said by colour alone: signs and words stand beside it."""
 
+import os
+from collections.abc import Mapping
+
 CSS = """
 Screen { layers: base; background: $background; }
 #transcript { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
@@ -38,3 +41,9 @@ OptionList > .option-list--option-highlighted { text-style: reverse; }
 #rows { height: 1fr; scrollbar-size-vertical: 1; }
 #count { height: 1; }
 """
+
+
+def without_colour(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether the terminal has no colours, or nobody wants them."""
+    term = environ.get("TERM", "")
+    return "NO_COLOR" in environ or term.startswith("vt") or term.endswith(("-m", "-mono"))

@@ -76,7 +76,7 @@ async def _chat(arguments: argparse.Namespace) -> int:
 
 def _without_colour(make: Callable[[], Chat]) -> Chat:
     """The screen, without colour where that is so. The variable is left as it was: the agent's tools see it."""
-    from fencepost.apps.tui.app import without_colour
+    from fencepost.apps.tui.look import without_colour
 
     before = os.environ.get("NO_COLOR")
     if without_colour():
