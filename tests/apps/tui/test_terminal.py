@@ -5,11 +5,14 @@ tmux is the terminal. Without it these tests are skipped, except where CI is set
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +148,30 @@ def test_a_terminal_that_is_gone_ends_it_in_order(cli: Command, tmux: Tmux) -> N
     pid = tmux.pid()
     tmux.end()
     tmux.until(lambda: not Path(f"/proc/{pid}").exists())
+    assert endings(cli, session) == [("step/end", False), ("turn/end", False)]
+
+
+def test_a_terminal_that_stands_still_does_not_hold_the_agent_up(cli: Command) -> None:
+    cli.script(call("shell", "word " * 4000, command=HANGS))
+    ours, its = os.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environ = {**cli.environ, "TERM": "xterm"}
+    child = cli.start(
+        "chat", "--approve", "all", stdin=its, stdout=its, stderr=its, env=environ, start_new_session=True
+    )
+    os.close(its)
+    drawn = b""
+    while b"nothing to save yet" not in drawn:
+        drawn += os.read(ours, 4096)
+    os.write(ours, b"do it\r")  # and from here on nobody reads
+    deadline = time.monotonic() + SECONDS
+    while not (cli.work / "begun").exists():
+        assert time.monotonic() < deadline, "the agent stands still, too"
+        time.sleep(0.02)
+    child.send_signal(signal.SIGTERM)
+    assert child.wait(SECONDS) == 143
+    os.close(ours)
+    (session,) = [path.name for path in cli.store.iterdir() if (path / "log.jsonl").exists()]
     assert endings(cli, session) == [("step/end", False), ("turn/end", False)]
 
 
