@@ -105,6 +105,7 @@ def test_a_prompt_that_was_saved_and_never_ran_is_shown(cli: Command, connect: C
     session = client.new(cli.work)
     client.ask(session, "do it")
     client.ask(session, "and then that")
+    until((cli.work / "begun").exists)
     until(lambda: cli.log(session).exists() and b"and then that" in cli.log(session).read_bytes())
     client.kill()
     client = connect("--approve", "all")

@@ -226,8 +226,11 @@ def said_by_agent(text: str, message: str) -> Iterator[Update]:
 
 
 def note(text: str, name: object) -> Iterator[Update]:
-    """A line of fencepost's own: protocol version 1 has no other place for it than the agent's messages."""
-    return said_by_agent(f"[fencepost: {text}]\n", f"note.{name}")
+    """A line of fencepost's own: protocol version 1 has no other place for it than the agent's messages.
+
+    Set apart by empty lines, for there are clients which run messages with different names into each other.
+    """
+    return said_by_agent(f"\n\n[fencepost: {text}]\n\n", f"note.{name}")
 
 
 def _parts(text: str) -> Iterator[str]:
