@@ -39,10 +39,10 @@ class Files:
 
     def read(self, session: str) -> StoredLog | None:
         """What is stored of a session whose owner is dead; None if there is no such session."""
+        others = set(threading.enumerate())
         stored = asyncio.run(_read(self.url, session))
-        for thread in threading.enumerate():
-            if thread is not threading.current_thread():
-                thread.join()
+        for thread in set(threading.enumerate()) - others:
+            thread.join()  # then nothing of the store is open any more
         return stored
 
     def await_reservations(self) -> None:
