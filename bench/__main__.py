@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from bench import append, gate, listing, load, many, toolcall
+from bench import append, gate, listing, load, many, shell, toolcall
 from bench.engines import NAMES, Engine, Name, engine
 from bench.report import Machine, Row, as_json, as_table
 
@@ -82,6 +82,7 @@ OF_ANY_STORE: dict[str, Callable[[Engine, Effort], Awaitable[list[Row]]]] = {
 MEASURES: dict[str, Callable[[Path, Effort], Awaitable[list[Row]]]] = {
     "append": lambda directory, effort: append.measure(directory, effort.appends),
     "toolcall": lambda directory, effort: toolcall.measure(directory, effort.turns),
+    "shell": lambda directory, effort: shell.measure(directory, effort.appends),
     "list": lambda directory, effort: listing.measure(directory, effort.loads, effort.sessions),
 }
 """Measured with JSON Lines only."""

@@ -21,7 +21,7 @@ SESSION = "s1"
 
 async def main(store: str, command: str, on_crash: str) -> None:
     """One turn."""
-    LAUNCHER.supervisor().close()
+    LAUNCHER._start()
     print(LAUNCHER._pid, flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     call = {"function": {"name": "shell", "arguments": json.dumps({"command": command})}}

@@ -142,15 +142,24 @@ class _Run:
 
     async def reply(self) -> ToolReply:
         try:
-            group = await CommandGroup.order(LAUNCHER, self._order(), self._hear)
+            order = self._order()
+            said = await self._once(order)
+            # A launcher that was killed takes a supervisor that stood by along. Nothing was let go.
+            said = said if said is not None else await self._once(order)
         except (OSError, ValueError) as error:
             return self._not_run(error)
+        return said if isinstance(said, ToolReply) else self._not_run(said)
+
+    async def _once(self, order: dict[str, Any]) -> ToolReply | Refused | None:
+        """Run it; None if there was no supervisor that would."""
+        group = await CommandGroup.order(LAUNCHER, order, self._hear)
         try:
             ready = await self._ready(group)
-            if not isinstance(ready, Ready):
-                return self._not_run(ready)
-            group.go()
-            return await self._ended(group, ready)
+            if isinstance(ready, Ready):
+                group.go()
+                return await self._ended(group, ready)
+            late = Refused(0, "the process that starts commands does not answer", "process")
+            return ready or (None if group.done.done() else late)
         except asyncio.CancelledError:
             await group.end()
             raise
@@ -234,7 +243,7 @@ class _Run:
 
     def _why_not(self, cause: OSError | ValueError | Refused | None) -> str:
         if cause is None:
-            return "the process that starts commands does not answer"
+            return "the process that starts commands was killed"
         if isinstance(cause, ValueError):
             return "it holds a character that no command line can hold (NUL, or half of a surrogate pair)"
         if isinstance(cause, Refused) and cause.about == "receipt":

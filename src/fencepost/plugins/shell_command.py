@@ -1,7 +1,7 @@
 """One command and all that it started, from its supervisor's side: held at its start, signalled, collected.
 
-The command is forked first and held until `let_go`: whoever starts it can make durable which process it is before it
-does anything. If its supervisor dies before that it leaves without having started.
+The process is forked first and held until `let_go`, which says what command it is to be. So it can be made durable
+which process it is before it does anything. If its supervisor dies before that it leaves without having been anything.
 
 Everything that a command started: on Linux the supervisor adopts orphans (PR_SET_CHILD_SUBREAPER), so whatever left the
 group by `setsid` or a double fork is still found below it. Elsewhere it is the process group. Only what another user
@@ -11,14 +11,21 @@ started in the background may not.
 
 # ruff: noqa: PTH123, PTH208, SIM105
 
+from __future__ import annotations
+
 import errno
+import marshal
 import os
 import sys
+from typing import TYPE_CHECKING
 
 try:
     import _signal as signal  # type: ignore[import-not-found]
 except ImportError:
     import signal
+
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -62,56 +69,58 @@ def parents() -> dict[int, int]:
 class Command:
     """One command, held. Made by `hold`."""
 
-    def __init__(self, pid: int, gate: int, failed: int, adopts: bool) -> None:
+    def __init__(self, pid: int, gate: int, failed: int, output: int, adopts: bool) -> None:
         self.pid = pid
         self.code: int | None = None
         """Its exit code, or minus the number of the signal that ended it; None while it runs."""
+        self.output = output
+        """Where its output is read; it does not block."""
+        self.adopts = adopts
+        """Whether everything that it starts is found."""
         self._gate = gate
         self._failed = failed
-        self._adopts = adopts
-
-    @property
-    def adopts(self) -> bool:
-        """Whether everything that it starts is found."""
-        return self._adopts
 
     @classmethod
-    def hold(
-        cls, argv: list[bytes], environment: dict[bytes, bytes], output: int, dispositions: dict[int, object]
-    ) -> "Command":
-        """Fork it in a session of its own; stdin is empty, stdout and stderr are `output`.
+    def hold(cls, dispositions: dict[int, object]) -> Command:
+        """Fork it in a session of its own, whatever it will be; stdin is empty, stdout and stderr are one stream.
 
         Args:
-            argv: absolute path of the program, and its arguments.
-            environment: all of it.
-            output: where it writes.
             dispositions: by signal, what it does about it: ignore it, or what is usual.
 
         Raises:
             OSError: there can be no more processes, or pipes.
         """
         adopts = prctl(PR_SET_CHILD_SUBREAPER, 1) and os.path.isdir("/proc/self")  # noqa: PTH112
-        held, gate = os.pipe()
-        failed, failing = os.pipe()
+        (held, gate), (failed, failing), (output, end) = os.pipe(), os.pipe(), os.pipe()
         parent = os.getpid()
         pid = os.fork()
         if pid == 0:
             os.close(gate)
-            _become(parent, argv, environment, (output, held, failing), dispositions)
-        os.close(held)
-        os.close(failing)
-        return cls(pid, gate, failed, adopts)
+            _become(parent, held, end, failing, dispositions)
+        for theirs in (held, failing, end):
+            os.close(theirs)
+        os.set_blocking(output, False)
+        return cls(pid, gate, failed, output, adopts)
 
-    def let_go(self) -> None:
-        """Let it start."""
+    def let_go(self, argv: list[bytes], environment: dict[bytes, bytes], cwd: bytes) -> None:
+        """Let it be this command.
+
+        Args:
+            argv: absolute path of the program, and its arguments.
+            environment: all of it.
+            cwd: its working directory.
+        """
+        text = marshal.dumps((argv, environment, cwd))
+        rest = memoryview(len(text).to_bytes(8, "big") + text)
         try:
-            os.write(self._gate, b"G")
+            while rest:
+                rest = rest[os.write(self._gate, rest) :]
         except OSError:
             pass  # somebody ended it while it was held; its exit code will say so
         os.close(self._gate)
 
     def withdraw(self) -> None:
-        """Have it leave without starting, and collect it."""
+        """Have it leave without being anything, and collect it."""
         os.close(self._gate)
         os.waitpid(self.pid, 0)
 
@@ -126,7 +135,7 @@ class Command:
 
     def everything(self) -> list[int]:
         """Process ids below this one, parents before their children: nobody goes on after a child's end."""
-        if not self._adopts:
+        if not self.adopts:
             return [] if self.code is not None else [self.pid]
         below: dict[int, list[int]] = {}
         for pid, parent in parents().items():
@@ -176,7 +185,7 @@ class Command:
 
     def _lives_on(self) -> bool:
         """Where orphans are not adopted: whether the group has members."""
-        if self._adopts:
+        if self.adopts:
             return False
         try:
             os.killpg(self.pid, 0)
@@ -185,31 +194,41 @@ class Command:
         return True
 
 
-def _become(
-    parent: int,
-    argv: list[bytes],
-    environment: dict[bytes, bytes],
-    ends: tuple[int, int, int],
-    dispositions: dict[int, object],
-) -> None:
-    """The child's side of `hold`: wait for the gate, then be the command. Never returns."""
-    output, held, failing = ends
+def _become(parent: int, held: int, output: int, failing: int, dispositions: dict[int, object]) -> NoReturn:
+    """The child's side of `hold`: wait at the gate, then be the command."""
+    program = b""
     try:
         os.setsid()
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.set_wakeup_fd(-1)
         for number, disposition in dispositions.items():
             signal.signal(number, disposition if disposition == signal.SIG_IGN else signal.SIG_DFL)
-        # Whoever cannot be told about the parent's death looks at the gate, whose end its death is too.
-        if os.getppid() == parent and os.read(held, 1) == b"G":
+        # Where nobody is told about a parent's death, its end of the gate is closed by it.
+        size = _exactly(held, 8) if os.getppid() == parent else b""
+        text = _exactly(held, int.from_bytes(size, "big"))
+        if text:
+            argv, environment, cwd = marshal.loads(text)  # noqa: S302 - from this very program
+            program = argv[0]
+            os.chdir(cwd)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            os.execve(argv[0], argv, environment)  # noqa: S606 - the shell is what was asked for
+            os.execve(program, argv, environment)  # noqa: S606 - the shell is what was asked for
     except OSError as error:
         if error.errno == errno.E2BIG:
             os.write(failing, str(error.errno).encode())
         else:
-            os.write(output, argv[0] + f": {error.strerror}\n".encode())
+            os.write(output, program + f": {error.strerror}\n".encode())
     finally:
         os._exit(127)
+
+
+def _exactly(descriptor: int, size: int) -> bytes:
+    """So many bytes; nothing if there are fewer."""
+    got = bytearray()
+    while len(got) < size:
+        piece = os.read(descriptor, min(size - len(got), 1 << 20))
+        if not piece:
+            return b""
+        got += piece
+    return bytes(got)

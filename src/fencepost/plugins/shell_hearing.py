@@ -30,14 +30,13 @@ class Hearing:
     """See the module.
 
     Args:
-        control: the socket to the agent.
         agent: a descriptor that is readable when the agent has died; below 0 where there is none.
     """
 
-    def __init__(self, control: socket.socket, agent: int) -> None:
+    def __init__(self, agent: int) -> None:
         self.agent_died = False
         self._signals = b""
-        self._control = control
+        self._control: socket.socket
         self._agent = agent
         self._hung_up: float | None = None
         self._woken, wake = os.pipe()
@@ -46,11 +45,16 @@ class Hearing:
         for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        control.setblocking(False)
         self._poll = select.poll()
-        for descriptor in (control.fileno(), self._woken, agent):
+        for descriptor in (self._woken, agent):
             if descriptor >= 0:
                 self._poll.register(descriptor, select.POLLIN)
+
+    def attend(self, control: socket.socket) -> None:
+        """From here on this is the socket to the agent."""
+        control.setblocking(False)
+        self._control = control
+        self._poll.register(control.fileno(), select.POLLIN)
 
     @property
     def listened_to(self) -> bool:

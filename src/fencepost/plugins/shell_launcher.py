@@ -1,9 +1,10 @@
 """The launcher: one tiny process beside an agent that forks a supervisor for each of its commands.
 
-It exists because a Python that is forked starts in a millisecond and one that is executed in fifteen. It waits on the
-socket that it was started with. Each message is one byte and one descriptor: the socket to the agent on which the new
-supervisor gets its order. It understands nothing of orders, so nothing that an agent sends can break it, and it ends
-when the agent does. Its supervisors live on.
+It exists because a Python that is executed takes fifteen milliseconds to start, and one that is forked in advance none.
+There is always one supervisor that stands by, with the process that will be its command. It waits on the socket that
+the launcher was started with. Each message there is one byte and one descriptor: the socket to the agent on which the
+supervisor gets its order. With that it leaves, and the launcher forks the next. The launcher itself understands nothing
+of orders, so nothing that an agent sends can break it. It ends when the agent does; supervisors with an order live on.
 
     python -I -S -c START DIRECTORY AGENT_PID, with the socket as descriptor 3
 """
@@ -12,6 +13,7 @@ when the agent does. Its supervisors live on.
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -24,12 +26,15 @@ except ImportError:
     import signal
 
 from fencepost.plugins import shell_record
-from fencepost.plugins.shell_supervisor import supervise
+from fencepost.plugins.shell_supervisor import Supervisor
 
 if TYPE_CHECKING:
     from typing import NoReturn
 
 SOCKET = 3
+TAKEN = b"+"
+GONE = b"-"
+"""What a supervisor that stood by says to its launcher: it has an order; there is no agent any more."""
 NAME = "fencepost-shell"
 """What people see in a list of processes; 15 characters at most."""
 
@@ -65,20 +70,65 @@ def main() -> None:
         return
     home = Home(agent)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # supervisors are collected by the kernel
+    gc.disable()  # and never look at what they share with this process, which would be to copy it
     with socket.socket(fileno=SOCKET) as asks:
-        poll = select.poll()
-        for descriptor in (SOCKET, agent):
-            if descriptor >= 0:
-                poll.register(descriptor, select.POLLIN)
-        # What the agent asked for before its death gets its supervisor, which finds out about that.
-        while any(descriptor == SOCKET for descriptor, _ in poll.poll()):
-            message, descriptors, _, _ = socket.recv_fds(asks, 1, 1)
-            if not message:
-                return
-            for descriptor in descriptors:
-                os.set_inheritable(descriptor, False)
-                _fork(asks, descriptor, home)
-                os.close(descriptor)
+        while _next(asks, home):
+            pass
+
+
+def _next(asks: socket.socket, home: Home) -> bool:
+    """Fork a supervisor, and wait until it has its order. False if there will be no more."""
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(told)
+        _stand_by(asks, tell, home)
+    os.close(tell)
+    word = os.read(told, 1)  # nothing, if it was killed
+    os.close(told)
+    return word != GONE
+
+
+def _stand_by(asks: socket.socket, tell: int, home: Home) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        supervisor = Supervisor(home)
+        descriptor = _taken(asks, home)
+        asks.close()  # what else is asked for is the next one's
+        _tell(tell, GONE if descriptor is None else TAKEN)
+        if descriptor is not None:
+            supervisor.supervise(socket.socket(fileno=descriptor))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _tell(launcher: int, word: bytes) -> None:
+    try:
+        os.write(launcher, word)
+    except BrokenPipeError:
+        return  # it was killed, which is nothing to a supervisor with an order
+    finally:
+        os.close(launcher)
+
+
+def _taken(asks: socket.socket, home: Home) -> int | None:
+    """The socket to the agent that comes with an order; None if the agent is gone.
+
+    What it asked for before its death is still taken: the supervisor finds out.
+    """
+    poll = select.poll()
+    for descriptor in (SOCKET, home.agent):
+        if descriptor >= 0:
+            poll.register(descriptor, select.POLLIN)
+    if SOCKET not in {descriptor for descriptor, _ in poll.poll()}:
+        return None
+    _, descriptors, _, _ = socket.recv_fds(asks, 1, 1)
+    if not descriptors:
+        return None
+    os.set_inheritable(descriptors[0], False)
+    return descriptors[0]
 
 
 def _watch(agent: int) -> int | None:
@@ -113,23 +163,3 @@ def _take_name() -> None:
             file.write(NAME)
     except OSError:
         return
-
-
-def _fork(asks: socket.socket, descriptor: int, home: Home) -> None:
-    try:
-        pid = os.fork()
-    except OSError:
-        return  # the agent sees that nobody listens at the other end
-    if pid == 0:
-        _be_supervisor(asks, descriptor, home)
-
-
-def _be_supervisor(asks: socket.socket, descriptor: int, home: Home) -> NoReturn:
-    code = 1
-    try:
-        os.setsid()
-        asks.close()
-        supervise(socket.socket(fileno=descriptor), home)
-        code = 0
-    finally:
-        os._exit(code)

@@ -2,9 +2,9 @@
 
     the agent                          the supervisor
                     order          ->
-                                       forks the command and holds it; started record, durable
+                                       holds a process; started record, durable
                     <-  ready
-                    go             ->  lets it go
+                    go             ->  lets it be the command
                     <-  output
                                        done receipt, durable
                     <-  done
@@ -62,33 +62,64 @@ TORN_DOWN = "the command was ended because its call was torn down"
 RESUMED = "the command was ended when the session was resumed"
 
 
-def supervise(control: socket.socket, home: Home) -> None:
-    """Take the order that comes through `control`, and see it through."""
-    hears, line = Hearing(control, home.agent), Line(control)
-    size = hears.exactly(4)
-    text = hears.exactly(int.from_bytes(size, "big"))
-    if not text:
-        return  # the agent is gone, and nobody knows what it wanted
-    order = json.loads(text)
-    order["files"] = os.fsdecode(order["files"].encode("latin-1"))
-    try:
-        os.chdir(order["cwd"].encode("latin-1"))
-        output, end = os.pipe()
-        os.set_blocking(output, False)
-        kept = Kept(f"{order['files']}/{order['call_id']}.log")
-        command = _held(order, end, home)
-        os.close(end)
-    except OSError as error:
-        line.say(b"x", _refusal(error, "process"))
-    else:
-        Watch(order, hears, line, kept, command, output).run(home)
-    _told(hears, line)
+class Supervisor:
+    """Stands by: all is done that can be before an order comes, for somebody will wait for the rest.
+
+    Args:
+        home: what all supervisors have in common.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._hears = Hearing(home.agent)
+        self._command: Command | OSError
+        self._who: Fields = {}
+        try:
+            self._command = Command.hold(home.dispositions)
+        except OSError as error:
+            self._command = error  # told to whoever gives an order
+            return
+        self._who = {"command": _process(self._command.pid), "supervisor": _process(os.getpid())}
+        # What is touched first after a fork is copied first. Here nobody waits for it.
+        json.loads(json.dumps(self._who))
+
+    def supervise(self, control: socket.socket) -> None:
+        """Take the order that comes through `control`, and see it through."""
+        hears, line, command = self._hears, Line(control), self._command
+        hears.attend(control)
+        size = hears.exactly(4)
+        text = hears.exactly(int.from_bytes(size, "big"))
+        if not text:
+            return  # the agent is gone, and nobody knows what it wanted
+        order = json.loads(text)
+        order["files"] = os.fsdecode(order["files"].encode("latin-1"))
+        try:
+            if isinstance(command, OSError):
+                raise command
+            os.chdir(order["cwd"].encode("latin-1"))
+        except OSError as error:
+            line.say(b"x", _refusal(error, "process"))
+        else:
+            kept = Kept(f"{order['files']}/{order['call_id']}.log")
+            Watch(order, hears, line, kept, command).run(self._started(order, kept))
+        _told(hears, line)
+
+    def _started(self, order: Order, kept: Kept) -> Fields:
+        return self._who | {
+            "version": 1,
+            "call_id": order["call_id"],
+            "session_id": order["session_id"],
+            "boot": self._home.boot,
+            "space": self._home.space,
+            "time": time.time_ns() // 1_000_000,
+            "on_crash": order["on_crash"],
+            "grace": order["grace"],
+            "offset": kept.offset,
+        }
 
 
-def _held(order: Order, output: int, home: Home) -> Command:
-    argv = [text.encode("latin-1") for text in order["argv"]]
-    environment = {name.encode("latin-1"): text.encode("latin-1") for name, text in order["environment"].items()}
-    return Command.hold(argv, environment, output, home.dispositions)
+def _process(pid: int) -> dict[str, int]:
+    return {"pid": pid, "start": start_of(pid)}
 
 
 def _refusal(error: OSError, about: str) -> bytes:
@@ -105,13 +136,12 @@ def _told(hears: Hearing, line: Line) -> None:
 class Watch:
     """One command from its fork to its receipt."""
 
-    def __init__(self, order: Order, hears: Hearing, line: Line, kept: Kept, command: Command, output: int) -> None:
+    def __init__(self, order: Order, hears: Hearing, line: Line, kept: Kept, command: Command) -> None:
         self._order = order
         self._hears = hears
         self._line = line
         self._kept = kept
         self._command = command
-        self._output = output
         self._reading = False
         self._ending = ""
         """Why it is being ended, before it ended by itself."""
@@ -119,11 +149,15 @@ class Watch:
         """Whether something that it left behind had to be ended."""
         self._over_at = self._kill_at = self._linger_at = float("inf")
 
-    def run(self, home: Home) -> None:
-        """To its end."""
+    def run(self, started: Fields) -> None:
+        """To its end.
+
+        Args:
+            started: what its started record says.
+        """
         try:
             receipts = Receipts(f"{self._order['files']}/receipts", self._order["call_id"])
-            receipts.begin(self._started(home))
+            receipts.begin(started)
         except OSError as error:
             self._command.withdraw()
             self._line.say(b"x", _refusal(error, "receipt"))
@@ -138,22 +172,6 @@ class Watch:
         self._line.catch_up()
         self._line.say(b"d", json.dumps(done).encode())
 
-    def _started(self, home: Home) -> Fields:
-        order, pid = self._order, self._command.pid
-        return {
-            "version": 1,
-            "call_id": order["call_id"],
-            "session_id": order["session_id"],
-            "boot": home.boot,
-            "space": home.space,
-            "command": {"pid": pid, "start": start_of(pid)},
-            "supervisor": {"pid": os.getpid(), "start": start_of(os.getpid())},
-            "time": time.time_ns() // 1_000_000,
-            "on_crash": order["on_crash"],
-            "grace": order["grace"],
-            "offset": self._kept.offset,
-        }
-
     # --- its start ----------------------------------------------------------------------------------------------
 
     def _goes(self) -> bool:
@@ -166,9 +184,15 @@ class Watch:
         if not orders.startswith(b"G"):
             return False
         self._over_at = time.monotonic() + self._order["timeout"]
-        self._hears.also(self._output)
+        self._hears.also(self._command.output)
         self._reading = True
-        self._command.let_go()
+        argv = [text.encode("latin-1") for text in self._order["argv"]]
+        environment = self._order["environment"].items()
+        self._command.let_go(
+            argv,
+            {name.encode("latin-1"): text.encode("latin-1") for name, text in environment},
+            self._order["cwd"].encode("latin-1"),
+        )
         self._obey(orders[1:])
         return True
 
@@ -186,7 +210,7 @@ class Watch:
                 break
             orders, ready = self._hears.wait(self._patience(), to_send=self._line.waiting)
             self._listen(orders)
-            if self._output in ready:
+            if self._command.output in ready:
                 self._read()
             self._line.send()
         self._read()
@@ -250,7 +274,7 @@ class Watch:
         """Some of the output, or its end."""
         for _ in range(AT_ONCE if self._reading else 0):
             try:
-                piece = os.read(self._output, PIECE)
+                piece = os.read(self._command.output, PIECE)
             except BlockingIOError:
                 return
             if not piece:
@@ -261,7 +285,7 @@ class Watch:
 
     def _deaf(self) -> None:
         if self._reading:
-            self._hears.not_any_more(self._output)
+            self._hears.not_any_more(self._command.output)
             self._reading = False
 
     def _receipt(self, outcome: str, code: int | None, why: str, number: int = 0) -> Fields:
