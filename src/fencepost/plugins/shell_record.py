@@ -130,13 +130,13 @@ class Receipts:
                 self.number += 1
         finally:
             _unlink(beside)
-        sync_directory(self._directory)
+        self.sync()
 
     def end(self, fields: dict[str, object]) -> None:
-        """Write the done receipt.
+        """Put the done receipt into place: whole, whoever is killed now. `sync` lets its name survive a power cut.
 
         Raises:
-            OSError: it is not durable. It may be in place all the same.
+            OSError: it could not be.
         """
         beside = self._beside(fields, "done")
         try:
@@ -144,6 +144,13 @@ class Receipts:
         except OSError:
             _unlink(beside)
             raise
+
+    def sync(self) -> None:
+        """Make the names of the receipts durable.
+
+        Raises:
+            OSError: they are not.
+        """
         sync_directory(self._directory)
 
     def _path(self, kind: str) -> str:

@@ -6,8 +6,9 @@
                     <-  ready
                     go             ->  lets it be the command
                     <-  output
-                                       done receipt, durable
+                                       done receipt, synced and in place
                     <-  done
+                                       its name durable
 
 Without `go` the command never starts. So of a call without a started record it is certain that its command did not
 run, whoever was killed when: no look at whether the agent lives could say as much, for it can die after the look.
@@ -171,6 +172,10 @@ class Watch:
             pass  # the agent, if it lives, hears it all the same; else the outcome is unknown
         self._line.catch_up()
         self._line.say(b"d", json.dumps(done).encode())
+        try:
+            receipts.sync()  # only a power cut could undo it, so the agent, which has a log, was not made to wait
+        except OSError:
+            pass
 
     # --- its start ----------------------------------------------------------------------------------------------
 
