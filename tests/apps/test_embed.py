@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused_with_the_reason(given, error, words):
 def test_schemes_that_are_known_are_named():
     with pytest.raises(UsageError) as caught:
         fp.open("memory:", model="nobody:x")
-    assert caught.value.next_act == "Write SCHEME:NAME; known are deepseek:, openai:, script:"
+    assert caught.value.next_act == "Write SCHEME:NAME; known are anthropic:, deepseek:, local:, openai:, script:"
 
 
 def test_a_plugin_adds_a_scheme():

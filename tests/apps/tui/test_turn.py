@@ -192,7 +192,7 @@ def test_without_a_model_it_says_how_to_get_one_and_keeps_the_prompt(place: Path
             await stage.shows("not sent")
             assert stage.app.prompt.text == "hello"
             await stage.type(f"/model {played(place, 'Hello.')}")
-            await stage.shows("the next request goes to script:")
+            await stage.shows("the next request goes to")
             await stage.type("hello")
             await stage.over(1)
             await stage.shows("Hello.")
