@@ -45,7 +45,8 @@ def open(  # noqa: A001 - the name that a user expects; it is always written wit
 
     Args:
         store: a store, or its URL: `jsonl:DIR`, or `memory:` to save nothing.
-        model: a model, or `SCHEME:NAME` (`openai:`, `deepseek:`, `script:` and what plugins add). None: look only.
+        model: a model, or `SCHEME:NAME` (`anthropic:`, `openai:`, `deepseek:`, `local:`,
+            `script:` and what plugins add). None: look only.
         tools: made with `fencepost.tool`.
         plugins: more plugins.
         approve: which calls pass without asking; here all of them, for they are the program's own.
