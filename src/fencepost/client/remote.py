@@ -195,6 +195,7 @@ class Client:
             try:
                 return msgspec.json.decode(await link.ask(params), type=shape)
             except LinkLost as error:
+                self._forget(link)  # whoever hears of it first: its reader may not have met the end yet
                 if isinstance(params, _ONCE):
                     await self.linked()
                     raise ServerLostError(f"{params.method}: {error}") from None
@@ -236,7 +237,11 @@ class Client:
 
     def _lost(self, box: list[Link]) -> None:
         """This link is lost; whoever asks next makes another one, and so do the sessions that are live."""
-        if box and self._link is box[0]:
+        if box:
+            self._forget(box[0])
+
+    def _forget(self, link: Link) -> None:
+        if self._link is link:
             self._link = None
             for session in list(self._live.values()):
                 session.disturbed()

@@ -14,7 +14,7 @@ from fencepost.client import frames, wire
 from fencepost.client.links import Link
 from fencepost.core import events as ev
 from fencepost.core.codec import CORE
-from fencepost.errors import FencepostError, ServerLostError, UsageError
+from fencepost.errors import FencepostError, ServerLostError, SessionNotFoundError, UsageError
 from fencepost.runtime.guarantees import Guarantees
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.subjects import Compacted, Notice
@@ -56,6 +56,7 @@ class RemoteSession:
         self.guarantees: Guarantees | None = opened.guarantees
         self.recovery = opened.recovery
         self.recoveries = 0
+        self._cwd = opened.cwd
         self._client = client
         self._listeners: list[Callable[[Notice], None]] = []
         self._moved = asyncio.Event()
@@ -187,13 +188,19 @@ class RemoteSession:
 
     async def rejoin(self, link: Link) -> None:
         """Over a new link: resume it where it is not live, and hear of it again."""
-        answer = await link.ask(wire.ResumeSession(session=self.id))
-        opened = msgspec.json.decode(answer, type=wire.Opened)
+        opened = await self._taken(link)
         if not opened.joined:
             self.recovery = opened.recovery
             self.recoveries += 1
         await link.follow(self.id, opened.next_seq)
         self._moved.set()
+
+    async def _taken(self, link: Link) -> wire.Opened:
+        try:
+            answer = await link.ask(wire.ResumeSession(session=self.id))
+        except SessionNotFoundError:  # nothing of it was stored before its first prompt, so it begins again
+            answer = await link.ask(wire.CreateSession(session=self.id, cwd=self._cwd))
+        return msgspec.json.decode(answer, type=wire.Opened)
 
     def over(self) -> None:
         """It is closed, or its client is."""
