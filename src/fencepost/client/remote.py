@@ -31,10 +31,10 @@ from fencepost.plugins.approval import Ask, Mode, Question
 from fencepost.runtime.settle import Running
 
 T = TypeVar("T")
-TRIES = 6
-"""How often a lost server is tried to be reached again."""
-PAUSE = 0.1
-"""Seconds before the second try; twice as many before each later one."""
+TRIES = 8
+"""How often a lost server is tried to be reached again. One that never answered is not."""
+PAUSE, LONGEST_PAUSE = 0.1, 3.0
+"""Seconds before the second try; twice as many before each later one, up to the longest."""
 _ONCE = (wire.ContinueTurn, wire.EditPrompt, wire.CompactSession)
 """What is not asked again: nobody knows whether it was done."""
 
@@ -214,10 +214,10 @@ class Client:
 
     async def _mended(self) -> Link:
         pause, last = PAUSE, "no reason given"
-        for attempt in range(TRIES):
+        for attempt in range(TRIES if self.info is not None else 1):
             if attempt:
                 await asyncio.sleep(pause)
-                pause *= 2
+                pause = min(2 * pause, LONGEST_PAUSE)
             box: list[Link] = []
             link = await self._opener(self._heard, lambda box=box: self._lost(box))  # type: ignore[misc]
             box.append(link)
