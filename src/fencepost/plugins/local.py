@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -62,6 +62,13 @@ def open_model(spec: str, environ: Mapping[str, str], settings: Mapping[str, Jso
     if missing:
         raise ConfigError(f"{spec} needs the package `{missing[0]}`", next_act=install(PROVIDER))
     return LocalModel(path.strip(), settings=settings)
+
+
+class _LocalEndpoint(OpenAIModel):
+    """A connection for each request: llama.cpp's server drops an idle one after seconds, perhaps just as it is used."""
+
+    def _headers(self) -> dict[str, Any]:
+        return {**super()._headers(), "Connection": "close"}
 
 
 class LocalModel:
@@ -168,7 +175,7 @@ class LocalModel:
                     next_act="Check the file, and whether there is memory for it: a smaller n_ctx needs less",
                 )
         url = msgspec.json.decode(report, type=Report).url
-        return OpenAIModel(self._name, base_url=url, api_key=key, provider=PROVIDER)
+        return _LocalEndpoint(self._name, base_url=url, api_key=key, provider=PROVIDER)
 
     def _end(self) -> None:
         """Kill first, so that whoever waits for it to load is done, then make sure that nothing was started since."""
