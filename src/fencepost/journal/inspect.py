@@ -176,13 +176,29 @@ def examine(reading: Reading) -> Inspection:
         gates=fold.turn.gates if fold.turn else (),
         owner=stored.owner,
         problem=problem,
-        pending_inputs=tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values()),
+        pending_inputs=pending_inputs(fold),
         calls=tuple(_view(record, reading) for record in records),
     )
 
 
 def _count(stored: StoredLog) -> int:
     return last_seq(stored.entries[-1]) + 1 if stored.entries else 0
+
+
+def pending_inputs(fold: Fold) -> tuple[PendingInput, ...]:
+    """The prompts that were acknowledged and have not run, in their order."""
+    return tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values())
+
+
+def arguments_of(record: CallRecord) -> ev.Json:
+    """The arguments of a call: as they were let go, else as the model wrote them; its text where that is no JSON."""
+    if record.admitted is not None:
+        return record.admitted.arguments
+    try:
+        given: ev.Json = msgspec.json.decode(record.arguments or "{}")
+    except (msgspec.DecodeError, UnicodeError):
+        return record.arguments
+    return given
 
 
 def _declared_effect(fold: Fold, name: str) -> ev.Effect | None:
@@ -195,14 +211,10 @@ def _view(record: CallRecord, reading: Reading) -> CallView:
     turn = reading.fold.turns.get(record.turn)
     verdict = verdict_of(record, turn.gates if turn else (), reading.evidence)
     running = reading.stored.owner is not None and record.result is None
-    try:
-        arguments = record.admitted.arguments if record.admitted else msgspec.json.decode(record.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        arguments = record.arguments  # the model's own text, which was not JSON
     return CallView(
         call_id=record.call_id,
         name=record.name,
-        arguments=arguments,
+        arguments=arguments_of(record),
         turn=record.turn,
         step=record.step,
         effect=record.admitted.effect if record.admitted else _declared_effect(reading.fold, record.name),

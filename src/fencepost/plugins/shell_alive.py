@@ -16,6 +16,7 @@ import msgspec
 
 from fencepost.plugins import shell_record
 from fencepost.plugins.shell_receipts import Process, Started
+from fencepost.runtime.whereabouts import answers
 
 PROC = Path("/proc")
 _ENDED = frozenset("ZXx")
@@ -35,7 +36,7 @@ def same_machine(started: Started) -> bool:
 def runs(pid: int) -> bool:
     """Whether some process has this id."""
     if sys.platform != "linux":
-        return _answers(pid)
+        return answers(pid)
     stat = _stat(pid)
     return stat is not None and stat.state not in _ENDED
 
@@ -43,7 +44,7 @@ def runs(pid: int) -> bool:
 def lives(process: Process) -> bool:
     """Whether that very process does. Only asked on the same machine."""
     if sys.platform != "linux":
-        return _answers(process.pid)
+        return answers(process.pid)
     stat = _stat(process.pid)
     return stat is not None and stat.start == process.start and stat.state not in _ENDED
 
@@ -51,7 +52,7 @@ def lives(process: Process) -> bool:
 def members(started: Started) -> list[Process]:
     """What lives of the command: itself, what is in its session, and what carries its call in its environment."""
     if sys.platform != "linux":
-        return [started.command] if _answers(started.command.pid) else []
+        return [started.command] if answers(started.command.pid) else []
     command, mark = started.command, f"FENCEPOST_CALL_ID={started.call_id}".encode()
     leader = _stat(command.pid)
     ours = leader is None or leader.start == command.start  # else the id came back, as another's session
@@ -76,16 +77,6 @@ def signal_to(process: Process, number: int) -> None:
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
-
-
-def _answers(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _pids() -> list[int]:

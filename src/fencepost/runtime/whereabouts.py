@@ -146,6 +146,11 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in {b"Z", b"X", b"x"}
     except (OSError, IndexError):
         pass  # it is gone; or there is no such place, or another user's processes are not shown there
+    return answers(pid)
+
+
+def answers(pid: int) -> bool:
+    """Whether a process of this id can be signalled, or is there and may not be (another user's)."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -21,6 +21,7 @@ from acp.helpers import text_block, tool_content, tool_diff_content
 from fencepost.core import events as ev
 from fencepost.core.log import CallRecord
 from fencepost.core.verdict import NOT_ENTERED, verdict_of
+from fencepost.journal.inspect import arguments_of
 from fencepost.plugins.files_place import Refusal, resolve
 
 SHOWN = 1 << 18
@@ -53,16 +54,6 @@ class Before(msgspec.Struct, frozen=True):
     """What a file held before it was written whole; None for a file that was not there."""
 
     text: str | None
-
-
-def arguments_of(record: CallRecord) -> Any:
-    """The arguments: as they were let go, else as the model wrote them (its own text where that is not JSON)."""
-    if record.admitted is not None:
-        return msgspec.to_builtins(record.admitted.arguments)
-    try:
-        return msgspec.json.decode(record.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return record.arguments
 
 
 def card(record: CallRecord, cwd: Path, status: schema.ToolCallStatus, before: Before | None = None) -> Card:

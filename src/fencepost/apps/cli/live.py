@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -19,9 +19,8 @@ from fencepost.apps.cli.recovered import half_answer
 from fencepost.apps.cli.stop import Stop, output_failure
 from fencepost.apps.cli.textview import TextView, screens
 from fencepost.apps.cli.views import JsonView, Opening, Outcome, View, recovery_view
-from fencepost.core import events as ev
 from fencepost.errors import Cancelled, ClosedError, FencepostError, NotSavedError
-from fencepost.journal.inspect import PendingInput
+from fencepost.journal.inspect import pending_inputs
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
 from fencepost.runtime.session import Session
@@ -139,15 +138,10 @@ def opening(runtime: Runtime, session: Session) -> Opening:
         session.guarantees,
         recovery_view(
             session.recovery,
-            waiting(fold.pending.values()),
+            pending_inputs(fold),
             half_answer(session.journal.log.entries, session.recovery),
         ),
     )
-
-
-def waiting(pending: Iterable[ev.InputQueued]) -> tuple[PendingInput, ...]:
-    """Prompts that have not run, as they are shown."""
-    return tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in pending)
 
 
 def first_new(session: Session) -> int:

@@ -20,13 +20,14 @@ from collections.abc import Iterable
 from fencepost.apps.cli import chosen
 from fencepost.apps.cli.finding import find
 from fencepost.apps.cli.home import composed_for, required_home
-from fencepost.apps.cli.live import Stage, attend, given_up, live, on_call, waiting
+from fencepost.apps.cli.live import Stage, attend, given_up, live, on_call
 from fencepost.apps.cli.plain import one_line
 from fencepost.apps.cli.ready import ready_agent
 from fencepost.apps.cli.recovered import half_answer, next_page, recovery_page
 from fencepost.apps.cli.running import given_task
 from fencepost.core.events import EFFECTS, Effect
 from fencepost.errors import UsageError
+from fencepost.journal.inspect import pending_inputs
 from fencepost.runtime.config import load
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
@@ -86,7 +87,7 @@ async def _repair(
         if not arguments.json:
             fold = session.journal.log.fold
             stage.out.put(_found(session, 1))
-            stage.out.put(next_page(name, session.recovery, waiting(fold.pending.values())).encode(errors="replace"))
+            stage.out.put(next_page(name, session.recovery, pending_inputs(fold)).encode(errors="replace"))
         return await attend(stage, agent, session, _nothing)
 
 
@@ -152,6 +153,6 @@ async def _turns(stage: Stage, session: Session, task: str | None, *, go_on: boo
             return result
     elif session.journal.log.fold.pending:
         stage.view.say("still waiting, not run now (--continue runs them):")
-        for item in waiting(session.journal.log.fold.pending.values()):
+        for item in pending_inputs(session.journal.log.fold):
             stage.view.say(f"  {one_line(item.text, 70)}")
     return result if task is None else await session.prompt(task)

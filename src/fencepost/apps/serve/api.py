@@ -22,7 +22,7 @@ from fencepost.client import frames, wire
 from fencepost.core import events as ev
 from fencepost.core.codec import encode, expand, last_seq
 from fencepost.errors import SessionExistsError, UsageError
-from fencepost.journal.inspect import PendingInput, Reading, fold_stored
+from fencepost.journal.inspect import Reading, fold_stored, pending_inputs
 from fencepost.plugins.approval import Question
 from fencepost.runtime.loop import TurnResult
 from fencepost.runtime.runtime import Runtime
@@ -127,9 +127,10 @@ class Api:
             return _opened(self._live[params.session], joined=True)
         reading = await self._reading(params.session)
         header = reading.stored.header
-        pending = tuple(PendingInput(i.input_id, ev.text_of(i.content)) for i in reading.fold.pending.values())
         cwd = header.cwd if header is not None else ""
-        return wire.Opened(params.session, False, cwd, _next_seq(reading), None, wire.Recovered(), pending)
+        return wire.Opened(
+            params.session, False, cwd, _next_seq(reading), None, wire.Recovered(), pending_inputs(reading.fold)
+        )
 
     async def _resume(self, params: wire.ResumeSession) -> wire.Opened:
         async with self._alone(params.session):
@@ -248,7 +249,6 @@ class Api:
 
 def _opened(session: Session, *, joined: bool = False) -> wire.Opened:
     fold, header = session.journal.log.fold, session.journal.log.header
-    pending = tuple(PendingInput(item.input_id, ev.text_of(item.content)) for item in fold.pending.values())
     return wire.Opened(
         session.id,
         True,
@@ -256,7 +256,7 @@ def _opened(session: Session, *, joined: bool = False) -> wire.Opened:
         session.journal.watermark + 1,
         session.guarantees,
         wire.recovered(session.recovery),
-        pending,
+        pending_inputs(fold),
         joined,
     )
 

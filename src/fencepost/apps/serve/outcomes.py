@@ -16,32 +16,21 @@ def outcome_of(log: Log, input_id: str) -> TurnResult:
         ClosedError: it has not run, and nothing runs it at present.
         UsageError: there is no such input.
     """
+    if input_id not in log.fold.inputs:
+        raise UsageError(f"there is no input {input_id} in this session")
     if input_id in log.fold.pending:
         act = "turn/continue runs it; prompt/drop takes it back"
         raise ClosedError(f"input {input_id} is kept and has not run", next_act=act)
-    turn, text, known = None, "", False
+    running, turn, text = 0, None, ""
     for event in log.events():
-        if isinstance(event, ev.InputQueued):
-            known = known or event.input_id == input_id
+        if isinstance(event, ev.TurnStart):
+            running = event.turn
         elif isinstance(event, ev.InputDropped) and event.input_id == input_id:
             raise Cancelled(f"input {input_id} was taken back: {event.reason}")
         elif isinstance(event, ev.UserMessage) and event.input_id == input_id:
-            turn = log.fold.turn and _turn_at(log, event.seq)
+            turn = running
         elif isinstance(event, ev.AssistantMessage) and event.turn == turn and not event.interrupted:
             text = ev.text_of(event.content)
         elif isinstance(event, ev.TurnEnd) and event.turn == turn:
             return TurnResult(event.turn, event.reason, text, event.code, event.message)
-    if not known:
-        raise UsageError(f"there is no input {input_id} in this session")
     raise ClosedError(f"the turn of input {input_id} has not ended")
-
-
-def _turn_at(log: Log, seq: int) -> int:
-    """The number of the turn that an event belongs to."""
-    number = 0
-    for event in log.events():
-        if event.seq > seq:
-            break
-        if isinstance(event, ev.TurnStart):
-            number = event.turn
-    return number

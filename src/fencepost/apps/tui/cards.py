@@ -22,6 +22,7 @@ from fencepost.apps.tui.texts import bounded, content
 from fencepost.core import events as ev
 from fencepost.core.calls import CallRecord
 from fencepost.core.verdict import NOT_ENTERED, TOOL_OUTCOME_UNKNOWN
+from fencepost.journal.inspect import arguments_of
 
 TAIL = 12
 """Lines of the output of a running call that are shown."""
@@ -193,16 +194,6 @@ def outcome_of(result: ev.ToolResult) -> tuple[str, str]:
     if result.is_error:
         return f"✗ failed {result.code}{settled}".rstrip(), "red"
     return f"✓ done{settled}", "green"
-
-
-def arguments_of(record: CallRecord) -> Any:
-    """The arguments: as they were let go, else as the model wrote them."""
-    if record.admitted is not None:
-        return msgspec.to_builtins(record.admitted.arguments)
-    try:
-        return msgspec.json.decode(record.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return record.arguments
 
 
 def drawn_difference(lines: tuple[str, ...]) -> Content:

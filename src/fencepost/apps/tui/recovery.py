@@ -11,13 +11,12 @@ from rich.table import Table
 
 from fencepost.apps.cli import paper
 from fencepost.apps.cli.inspecting import meaning
-from fencepost.apps.cli.live import waiting
 from fencepost.apps.cli.plain import one_line
 from fencepost.apps.cli.recovered import half_answer, settler
 from fencepost.apps.tui.dialogs import Choice, Options
 from fencepost.apps.tui.texts import content
 from fencepost.core.verdict import CallVerdict
-from fencepost.journal.inspect import CallView
+from fencepost.journal.inspect import CallView, pending_inputs
 from fencepost.journal.session import Recovery
 from fencepost.runtime.session import Session
 
@@ -36,7 +35,7 @@ def to_ask(session: Session) -> bool:
 def recovery_dialog(session: Session) -> Options:
     """The table, and what can be done next."""
     found, log = session.recovery, session.journal.log
-    pending = waiting(log.fold.pending.values())
+    pending = pending_inputs(log.fold)
     shown: list[object] = []
     if found.set_aside:
         shown.append(content(f"{found.set_aside} torn bytes at the end were set aside in a side file"))

@@ -21,10 +21,11 @@ from textual.widgets.markdown import MarkdownStream
 
 from fencepost.apps.cli.plain import plain
 from fencepost.apps.tui import telling
-from fencepost.apps.tui.cards import CallCard, Card, Thought, arguments_of
+from fencepost.apps.tui.cards import CallCard, Card, Thought
 from fencepost.apps.tui.difference import old_content
 from fencepost.apps.tui.texts import bounded, content, parser
 from fencepost.core import events as ev
+from fencepost.journal.inspect import arguments_of
 from fencepost.runtime.session import Session
 from fencepost.runtime.subjects import Notice
 
