@@ -611,12 +611,13 @@ def below(pid: int) -> list[int]:
 def test_a_stopped_launcher_ends_in_a_clear_refusal_and_starts_nothing_later(
     desk: Desk, launcher: shell_launch.Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fencepost.plugins.shell.START_WITHIN", 0.1)
     desk.run("true")
     until(lambda: len(below(launcher._pid)) == 2, "one stands by, with its command")
     os.kill(launcher._pid, signal.SIGSTOP)
     desk.run("true")  # by the supervisor that stood by
-    reply = desk.run("touch effect")
+    with monkeypatch.context() as patience:
+        patience.setattr("fencepost.plugins.shell.START_WITHIN", 0.1)  # for the one that nobody will answer
+        reply = desk.run("touch effect")
     assert reply.text == "The command could not be started: the process that starts commands does not answer."
     assert (reply.is_error, reply.code) == (True, NOT_RUN)
     os.kill(launcher._pid, signal.SIGCONT)
